@@ -96,14 +96,19 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // POST /v1/check?shadow=true also returns the decisions of rules in shadow mode, and waits
 // for them.
 //
-// The checks of a list are decided as if each came alone, one after another, with one call
-// of the store for each 64 limits. Each answer is that of a single check, or problem
-// details, with its status as a member, and with retry_after, in seconds, and decision_id, if
-// a single check would have the headers Retry-After and Stint-Decision. A malformed check is answered
-// with 400 in its place, one that fails by an error of the server itself with 500, and the others are
-// decided; if the call of the store fails by such an error, so do all checks of that call. No header describes limits. Each call has the shortest
-// decision_timeout of the rules that apply; after a timeout, on_store_error decides the
-// rest. In a Redis Cluster, checks whose keys lie in several slots are decided last.
+// The checks of a list are decided as if each came alone, one after another, with one call of the
+// store for each 64 limits. A call ends before that at a check whose answer may change counts: a call
+// of Envoy's service that gives back, that may be charged though it is refused, or that has rules with
+// quota_mode; and a check with "hold" under a held limit in shadow mode. Only what
+// Settings.Instance refuses is given back too late for the rest of its call.
+//
+// Each answer is that of a single check, or problem details, with its status as a member, and with
+// retry_after, in seconds, and decision_id, if a single check would have the headers Retry-After and
+// Stint-Decision. A malformed check is answered with 400 in its place, one that fails by an error of
+// the server itself with 500, and the others are decided; if the call of the store fails by such an
+// error, so do all checks of that call. No header describes limits. Each call has the shortest
+// decision_timeout of the rules that apply; after a timeout, on_store_error decides the rest. In a
+// Redis Cluster, checks whose keys lie in several slots are decided last.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/check", s.guard(s.capped(s.tracing.requests("check", nil, http.HandlerFunc(s.check)))))

@@ -10,11 +10,12 @@ import (
 // errBug is the error of a request of a list whose decision panicked.
 var errBug = errors.New("the decision panicked")
 
-// each does a stage of the decision of each of all that could be read.
-func (s *Server) each(all []evaluation, stage func(*evaluation)) {
+// each does a stage of the decision of each of all that could be read. others reports whether their list
+// has others.
+func (s *Server) each(all []evaluation, others bool, stage func(*evaluation)) {
 	for i := range all {
 		if t := &all[i]; t.in != nil {
-			s.contain(all[i:i+1], len(all) > 1, func() { stage(t) })
+			s.contain(all[i:i+1], others, func() { stage(t) })
 		}
 	}
 }

@@ -108,13 +108,13 @@ type evaluation struct {
 	}
 }
 
-// decide decides requests that arrived together as if one after another, in one call of the
-// store. It skips those whose evaluation already has an error.
+// decide decides requests that arrived together as if one after another, in as few calls of the store
+// as that allows. It skips those whose evaluation already has an error.
 //
 // shadows reports whether to wait for the answers of rules in shadow mode.
 //
-// There is one difference: what the instance's limit refunds comes too late for the other
-// requests of the call.
+// There is one difference: what the instance's limit refunds comes too late for requests in the same
+// call of the store.
 func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, shadows bool) {
 	start, set := s.metrics.now(), s.set.Load()
 	whole := ctx
@@ -123,13 +123,51 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 		ctx, span = s.tracing.start(ctx, "decide", trace.SpanKindInternal)
 	}
 	m := matches.Get().(*rules.Matches)
-	s.each(all, func(t *evaluation) { t.find(context.Background(), set, m, at, s.settings.AllowAmbiguous) })
+	s.each(all, len(all) > 1, func(t *evaluation) { t.find(context.Background(), set, m, at, s.settings.AllowAmbiguous) })
 	m.Asks, m.Rules, m.Claims, m.Descriptors, m.GiveBack = nil, nil, nil, nil, nil // the evaluations keep them
 	matches.Put(m)
-	s.contain(all, len(all) > 1, func() { s.take(ctx, all, shadows) })
-	s.each(all, func(t *evaluation) { s.applyAnswers(ctx, set, t, at) })
-	s.each(all, func(t *evaluation) { s.finish(ctx, start, t, at) })
+	for rest := all; len(rest) > 0; {
+		n := together(rest)
+		now := rest[:n]
+		s.contain(now, len(all) > 1, func() { s.take(ctx, now, shadows) })
+		s.each(now, len(all) > 1, func(t *evaluation) { s.applyAnswers(ctx, set, t, at) })
+		s.each(now, len(all) > 1, func(t *evaluation) { s.finish(ctx, start, t, at) })
+		rest = rest[n:]
+	}
 	s.tracing.decided(whole, span, all)
+}
+
+// together is how many of all, from the first on, can be decided by one call of the store: up to the
+// first whose answer has effects that the next must find.
+func together(all []evaluation) int {
+	for i := range all[:len(all)-1] {
+		if all[i].hasEffects() {
+			return i + 1
+		}
+	}
+	return len(all)
+}
+
+// hasEffects reports whether the answer to t may change counts of the store: t gives back units, it gives
+// up what it took if another of its groups refuses it, it is charged although it is refused, or it
+// ends what a rule in shadow mode holds.
+func (t *evaluation) hasEffects() bool {
+	if len(t.back) > 0 {
+		return true
+	}
+	isCall, enforced := t.in != nil && t.in.Descriptors != nil, 0
+	for i := range t.groups {
+		g := &t.groups[i]
+		if !g.inShadow() {
+			enforced++
+		} else if t.opaque && slices.ContainsFunc(g.request.Asks, func(a stint.Ask) bool { return isHeld(&a) }) {
+			return true
+		}
+		if isCall && len(t.charges(g, nil)) > 0 {
+			return true
+		}
+	}
+	return enforced > 1 && !t.in.Descriptors.Each
 }
 
 // applyAnswers makes a verdict of what the store has answered, if t is not malformed, and does at once

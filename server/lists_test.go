@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/rulestest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -108,3 +111,109 @@ func TestPanicInAList(t *testing.T) {
 		t.Errorf("ann has %d left, want 5", left)
 	}
 }
+
+// The next check of a list finds what the one before gave back, was charged although it was refused, and
+// took and gave up.
+func TestListsInTheirOrder(t *testing.T) {
+	const rulesOfCalls = `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: c, rate_limit: {unit: day, requests_per_unit: 20}}
+  - {key: q, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: z, rate_limit: {unit: day, requests_per_unit: 0}}
+`
+	entry := func(key, more string) string { return `{"entries":[{"key":"` + key + `","value":"x"}]` + more + `}` }
+	call := func(descriptors ...string) string {
+		return `{"domain":"d","descriptors":[` + strings.Join(descriptors, ",") + `]}`
+	}
+	take, back := call(entry("user", `,"hits_addend":5`)), call(entry("user", `,"hits_addend":5,"is_negative_hits":true`))
+	for _, c := range []struct {
+		checks []string
+		want   string
+	}{
+		{[]string{take, back, take}, "[200 200 200]"},
+		{[]string{call(entry("c", `,"hits_addend":100`)), call(entry("c", `,"hits_addend":5`))}, "[429 429]"},
+		{[]string{call(entry("q", ""), entry("z", "")), call(entry("q", ""))}, "[429 200]"},
+	} {
+		apart, together := newCalls(t, rulesOfCalls, "rules: []"), newCalls(t, rulesOfCalls, "rules: []")
+		var alone, listed []int
+		for _, body := range c.checks {
+			alone = append(alone, check(apart, body).Code)
+		}
+		for _, answer := range checkEach(t, together, c.checks...) {
+			var said struct{ Status int }
+			if err := json.Unmarshal(answer, &said); err != nil {
+				t.Fatal(err)
+			}
+			listed = append(listed, said.Status)
+		}
+		if fmt.Sprint(alone) != c.want || fmt.Sprint(listed) != c.want {
+			t.Errorf("%s: alone %v, in a list %v, want %s", c.checks, alone, listed, c.want)
+		}
+	}
+}
+
+// Charges of refused calls are shown at the calls that were charged.
+func TestListShowsItsCharges(t *testing.T) {
+	const rulesOfCalls = `
+domain: d
+descriptors:
+  - {key: c, rate_limit: {unit: day, requests_per_unit: 20}}
+  - {key: z, rate_limit: {unit: day, requests_per_unit: 0}}
+`
+	s := newCalls(t, rulesOfCalls, "rules: []")
+	var used []int64
+	for _, answer := range checkEach(t, s,
+		`{"domain":"d","descriptors":[{"entries":[{"key":"c","value":"x"}]},{"entries":[{"key":"z","value":"x"}]}]}`,
+		`{"domain":"d","descriptors":[{"entries":[{"key":"c","value":"x"}],"hits_addend":25}]}`) {
+		var said struct{ Decisions []struct{ Used int64 } }
+		if err := json.Unmarshal(answer, &said); err != nil || len(said.Decisions) == 0 {
+			t.Fatal(err, string(answer))
+		}
+		used = append(used, said.Decisions[0].Used)
+	}
+	if fmt.Sprint(used) != "[0 20]" {
+		t.Errorf("c has used %v, want [0 20]", used)
+	}
+}
+
+// Whatever the rules are, and whatever happened, a list is answered as the same checks one after another.
+func TestListsAreSingles(t *testing.T) {
+	for seed := range uint64(150) {
+		synctest.Test(t, func(t *testing.T) {
+			scenario := rulestest.Draw(seed)
+			apart, together := newPlay(t, scenario), newPlay(t, scenario)
+			var waiting []string
+			flush := func() {
+				if len(waiting) == 0 {
+					return
+				}
+				for i, got := range checkEach(t, together.s, waiting...) {
+					if want := single(t, apart.s, waiting[i]); plain(got) != plain([]byte(want)) {
+						t.Fatalf("seed %d, %s:\n got %s\nwant %s\n%s", seed, waiting[i], got, want, scenario)
+					}
+				}
+				waiting = nil
+			}
+			for i := range scenario.Steps {
+				step := &scenario.Steps[i]
+				if step.After > 0 || step.Do != rulestest.Check {
+					flush()
+				}
+				time.Sleep(step.After)
+				if step.Do == rulestest.Check {
+					waiting = append(waiting, step.Body)
+					continue
+				}
+				apart.do(step)
+				together.do(step)
+			}
+			flush()
+		})
+	}
+}
+
+var hints = regexp.MustCompile(`"retry_after":\d+,`) // at random where the limit is busy
+
+func plain(answer []byte) string { return withoutID(hints.ReplaceAllString(string(answer), "")) }

@@ -107,7 +107,8 @@ descriptors:
 	"path":       {"/v1/x", "/other"},
 	"call":       {`"domain":"shop","descriptors":[<descriptor>]`, `"domain":"shop","descriptors":[<descriptor>,<descriptor>]`},
 	"descriptor": {`{"entries":[{"key":"user","value":"<user>"}]}`, `{"entries":[{"key":"operation","value":"login"},{"key":"user","value":"<user>"}]}`,
-		`{"entries":[{"key":"operation","value":"login"}],"hits_addend":2}`, `{"entries":[{"key":"path","value":"<path>"}]}`},
+		`{"entries":[{"key":"operation","value":"login"}],"hits_addend":2}`, `{"entries":[{"key":"path","value":"<path>"}]}`,
+		`{"entries":[{"key":"user","value":"<user>"}],"hits_addend":<few>}`, `{"entries":[{"key":"user","value":"<user>"}],"hits_addend":<few>,"is_negative_hits":true}`},
 
 	// Keys, by what the names of rules begin with.
 	"user key":      {`"<user>"`},
