@@ -66,6 +66,9 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 	if set.ReadsBody() { // bodies are never recorded
 		p.Missing = append(p.Missing, "body")
 	}
+	if set.Holds() || p.now.served.Holds() { // a trial holds nothing: it does not know when requests end
+		p.Missing = append(p.Missing, "holds")
+	}
 	p.Sample = []adminapi.PreviewCase{}
 	for q := range sample.All() {
 		if p.Requests%64 == 0 {

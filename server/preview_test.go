@@ -127,6 +127,20 @@ func TestPreviewIsASimulation(t *testing.T) {
 	})
 }
 
+// A preview says that it does not know what requests hold, if rules of either set do.
+func TestPreviewOfHolds(t *testing.T) {
+	const plain, holds = `rules: [{name: a, key: '"all"', limits: [9 per 1h]}]`, `rules: [{name: a, key: '"all"', limits: [1 in_flight]}]`
+	for _, c := range []struct{ now, then, want string }{{plain, plain, "[]"}, {plain, holds, "[holds]"}, {holds, plain, "[holds]"}, {holds, holds, "[holds]"}} {
+		s := newServer(t, c.now)
+		for range 3 {
+			callCheck(s, "/v1/check", `{"hold":"60s"}`)
+		}
+		if p := (operator{t, s.Admin()}).preview(c.then); fmt.Sprint(p.Missing) != c.want || p.Requests != 3 {
+			t.Errorf("%s, %s: %v missing of %d requests, want %s", c.now, c.then, p.Missing, p.Requests, c.want)
+		}
+	}
+}
+
 // Through the gateway: headers that rules read are there, others are missing and named. Changes
 // made at run time apply to both sides, and nothing that a preview does is in force.
 func TestPreviewThroughTheGateway(t *testing.T) {

@@ -47,7 +47,7 @@ func printPreview(w io.Writer, p adminapi.Preview) {
 		fmt.Fprintln(w, "not all that were recorded: it took too long, or there were too many keys")
 	}
 	if len(p.Missing) > 0 {
-		fmt.Fprintf(w, "missing in all of them, because the rules in force do not read it: %s\n", plain(strings.Join(p.Missing, ", ")))
+		fmt.Fprintf(w, "missing in all of them, because it was not recorded: %s\n", plain(strings.Join(p.Missing, ", ")))
 	}
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	t := table{heads: []string{"REQUESTS", "NOW", "THEN"}}

@@ -17,7 +17,9 @@ type Preview struct {
 	// many clients share is then seen by only that share of them.
 	Share int64 `json:"share"`
 	// Missing is what the new rules read and was not recorded, such as
-	// request.headers["x-user"]: it is missing in every request here.
+	// request.headers["x-user"]: it is missing in every request here. "holds" is how long requests
+	// hold units, if rules of either set have held limits: in_flight then refuses nothing, and a
+	// budget is charged estimates.
 	Missing []string `json:"missing"`
 	// Partial says that the preview ended before all requests were tried, because that took
 	// too long or there were too many keys.
