@@ -30,6 +30,55 @@ descriptors:
   - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 100}}
 `
 
+// What decides all calls of the service beside the server decides those of the check API and in
+// explanations, too.
+func TestCallsAsTheServiceDecides(t *testing.T) {
+	const files = `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: b, rate_limit: {unit: day, requests_per_unit: 3}}
+`
+	call := func(keys ...string) string {
+		var all []string
+		for _, key := range keys {
+			all = append(all, `{"entries":[{"key":"`+key+`","value":"x"}]}`)
+		}
+		return `{"domain":"d","descriptors":[` + strings.Join(all, ",") + `]}`
+	}
+	for _, c := range []struct {
+		calls server.Calls
+		want  string // of two calls about a and b, and of one about b
+	}{
+		{server.Calls{}, "allowed limited allowed, 1 of b left"},
+		{server.Calls{Each: true}, "allowed limited allowed, 0 of b left"},
+		{server.Calls{Quota: true}, "allowed allowed allowed, 0 of b left"},
+		{server.Calls{Each: true, Quota: true}, "allowed allowed allowed, 0 of b left"},
+	} {
+		s := newCalls(t, files, "rules: []", func(to *server.Config) { to.Calls = c.calls })
+		o := operator{t, s.Admin()}
+		var outcomes []string
+		var left int64
+		for _, body := range []string{call("a", "b"), call("a", "b"), call("b")} {
+			var explained adminapi.Explanation
+			if err := json.Unmarshal([]byte(o.want(200, "POST", "/v1/explain", body)), &explained); err != nil {
+				t.Fatal(err)
+			}
+			decided := readAnswer[struct {
+				Outcome   string
+				Remaining int64
+			}](t, callCheck(s, "/v1/check", body))
+			if explained.Outcome != decided.Outcome {
+				t.Errorf("%+v: %s is explained as %s: %s", c.calls, body, explained.Outcome, decided.Outcome)
+			}
+			outcomes, left = append(outcomes, decided.Outcome), decided.Remaining
+		}
+		if got := fmt.Sprintf("%s, %d of b left", strings.Join(outcomes, " "), left); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.calls, got, c.want)
+		}
+	}
+}
+
 // shopCall is the body of a check about a call. A descriptor is "key=value,key=value".
 func shopCall(more string, descriptors ...string) string {
 	var list []map[string]any

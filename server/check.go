@@ -159,6 +159,9 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		s.refuseBody(w, r, err)
 		return
 	}
+	for _, q := range b.inputs {
+		s.calls.set(q.Descriptors)
+	}
 	s.decide(r.Context(), b.evaluations, time.Time{}, shadows)
 	s.chargeAll(r.Context(), b.charges)
 	if several {

@@ -10,6 +10,17 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
+// Calls is how a rate limit service of Envoy decides its calls: rules.Descriptors.Each and Quota of
+// all of them. The check API and Explain decide calls alike.
+type Calls struct{ Each, Quota bool }
+
+// set sets d, which may be nil, to be decided so.
+func (c Calls) set(d *rules.Descriptors) {
+	if d != nil {
+		d.Each, d.Quota = d.Each || c.Each, d.Quota || c.Quota
+	}
+}
+
 // chargedCost is how many units the i-th ask of g is charged if it is refused: those of descriptors that
 // take more than one unit, because they were used before they were asked for. Nothing is charged under
 // a limit of 0 units.

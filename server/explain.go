@@ -45,6 +45,11 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*adminapi.Explan
 func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, error) {
 	set := s.Rules()
 	in = s.routed(in)
+	if in.Descriptors != nil {
+		with, call := *in, *in.Descriptors
+		s.calls.set(&call)
+		with.Descriptors, in = &call, &with
+	}
 	if a := set.Ambiguous(in) &^ s.settings.AllowAmbiguous; a != 0 {
 		return nil, ambiguous(a)
 	}

@@ -61,6 +61,9 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// Program is the name and version of the program, for the admin API.
 	Program string
+	// Calls is how the rate limit service of Envoy decides calls that runs beside the Server, if
+	// one does.
+	Calls Calls
 	// Findings returns findings about other things than the rules, for Server.Findings.
 	// nil: there are none.
 	Findings func() []rules.Finding
@@ -90,6 +93,7 @@ type Server struct {
 
 	bans   bans
 	lookup *lookup.Lookup
+	calls  Calls
 
 	// What the fleet has offenders. id names this instance in reports; it is new with each start.
 	reports   Reports
@@ -151,6 +155,7 @@ func New(c Config) *Server {
 		limiter:  c.Limiter,
 		log:      c.Log,
 		found:    c.Findings,
+		calls:    c.Calls,
 		dropped:  c.LogDropped,
 
 		headerTimeout: 10 * time.Second,

@@ -88,6 +88,7 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 	var running atomic.Pointer[server.Server]
 	decides := server.Config{
 		Settings: settings, Rules: set, Log: log, AccessLog: access, LogDropped: errs.Dropped, Program: "stint " + version(),
+		Calls: server.Calls{Each: of.Each, Quota: of.Quota},
 	}
 	done, err := decides.OpenStore(sharedKeys(of, &running))
 	if err != nil {

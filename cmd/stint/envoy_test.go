@@ -61,6 +61,36 @@ func TestEnvoy(t *testing.T) {
 	}
 }
 
+// TestEnvoyExplained: what decides all calls of the service is known to those who explain one.
+func TestEnvoyExplained(t *testing.T) {
+	for variable, want := range map[string]string{
+		"QUOTA_MODE=false": "429, and refused by rule shop/remote_address",
+		"QUOTA_MODE=true":  "200, and allowed",
+	} {
+		variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+		s := asEnvoy(t, append(variables, "REDIS_URL=memory", variable)...)
+		const body = `{"domain":"shop","descriptors":[{"entries":[{"key":"remote_address","value":"192.0.2.1"}]},{"entries":[{"key":"nothing","value":"here"}]}]}`
+		for range 2 {
+			fetched(t, s.http+"/json", body)
+		}
+		code, out, errs := call("", "explain", "--admin", s.admin, "--domain", "shop", "--descriptor", "remote_address=192.0.2.1", "--descriptor", "nothing=here")
+		if code != 0 {
+			t.Fatal(code, out, errs)
+		}
+		explained := "allowed"
+		if _, rule, refused := strings.Cut(out, "It would be refused (limited) by rule "); refused {
+			rule, _, _ = strings.Cut(rule, ".\n")
+			explained = "refused by rule " + rule
+		} else if !strings.Contains(out, "It would be allowed.") {
+			t.Errorf("%s: %s", variable, out)
+		}
+		answered, _, _ := strings.Cut(fetched(t, s.http+"/json", body), " ")
+		if got := answered + ", and " + explained; got != want {
+			t.Errorf("%s: %s, want %s\n%s", variable, got, want, out)
+		}
+	}
+}
+
 // TestEnvoyReload swaps the runtime directory, breaks it, and mends it.
 func TestEnvoyReload(t *testing.T) {
 	variables, config := runtimeDirectory(t, map[string]string{"shop.yaml": shop})

@@ -64,6 +64,9 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 		defer stop()
 	}
 	of.Settings = settings
+	if e := settings.Envoy; e != nil {
+		of.Calls.Each = e.Each
+	}
 	s := server.New(of)
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	var beside []func(context.Context) error
