@@ -162,7 +162,10 @@ func (c *choice) rule() []byte {
 
 func (c *choice) override(s *config.Settings) error {
 	var errs []error
-	c.flags.Visit(func(f *pflag.Flag) { // in the order of their names, so that envoy is the first of its
+	c.flags.VisitAll(func(f *pflag.Flag) { // in the order of addFlags, whatever that of the call is: envoy before its own
+		if !f.Changed {
+			return
+		}
 		var err error
 		switch f.Name {
 		case "listen":
