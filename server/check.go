@@ -94,7 +94,8 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // says that nothing was charged. The charges of a list are made after its checks.
 //
 // POST /v1/check?shadow=true also returns the decisions of rules in shadow mode, and waits
-// for them.
+// for them. A check with "hold" waits, too, if such a rule has held limits, because its hold may be
+// settled at once.
 //
 // The checks of a list are decided as if each came alone, one after another, with one call of the
 // store for each 64 limits. A call ends before that at a check whose answer may change counts: a call

@@ -249,8 +249,8 @@ func fitsHold(asks []stint.Ask) error {
 	return nil
 }
 
-// heldText is the opaque hold of what t holds; empty: nothing. Rules in shadow mode that were not
-// decided, or whose answer was not waited for, may hold what they asked for.
+// heldText is the opaque hold of what t holds; empty: nothing. Rules in shadow mode that the store has
+// not answered in time may hold what they asked for.
 func (t *evaluation) heldText() string {
 	if !t.opaque || t.err != nil || !t.Allowed {
 		return ""
@@ -259,7 +259,7 @@ func (t *evaluation) heldText() string {
 	for i := range t.groups {
 		g := &t.groups[i]
 		shadow := g.inShadow()
-		if g.answer.Err == nil && !g.answer.Allowed {
+		if !g.mayHold() {
 			continue
 		}
 		for j := range g.request.Asks {

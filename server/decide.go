@@ -91,15 +91,16 @@ type evaluation struct {
 	holds   stint.HoldID
 	holdFor time.Duration
 	ending  *ending
-	opaque  bool // the caller gets heldText, which must not be too long
+	opaque  bool  // the caller gets heldText, which must not be too long
+	decides int32 // the index of the ask behind the decision, when it is concluded; -1: none
 	Verdict
 	err    error          // if not nil, the Verdict is zero
 	claims map[string]any // of the token, if the rules have read it
 
 	asks    []stint.Ask // as Rules and Each
-	decides int         // the index of the ask behind the decision, when it is concluded; -1: none
 	back    []stint.Ask // what a call of Envoy's service gives back
 	groups  []group     // calls of the store; none if there is nothing to ask
+	shadows *shadows    // the call that may hold units for rules in shadow mode, if no ending settles them
 	room    struct {
 		asks   [2]stint.Ask
 		rules  [2]*rules.Rule
@@ -128,13 +129,22 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 	matches.Put(m)
 	for rest := all; len(rest) > 0; {
 		n := together(rest)
-		now := rest[:n]
-		s.contain(now, len(all) > 1, func() { s.take(ctx, now, shadows) })
-		s.each(now, len(all) > 1, func(t *evaluation) { s.applyAnswers(ctx, set, t, at) })
-		s.each(now, len(all) > 1, func(t *evaluation) { s.finish(ctx, start, t, at) })
+		s.decideTogether(ctx, set, rest[:n], len(all) > 1, shadows, start, at)
 		rest = rest[n:]
 	}
 	s.tracing.decided(whole, span, all)
+}
+
+// decideTogether decides what one call of the store can. others reports whether its list has others.
+func (s *Server) decideTogether(ctx context.Context, set *served, all []evaluation, others, shadows bool, start time.Duration, at time.Time) {
+	defer func() {
+		if c := all[len(all)-1].shadows; c != nil {
+			c.conclude(nil) // after a panic
+		}
+	}()
+	s.contain(all, others, func() { s.take(ctx, all, shadows) })
+	s.each(all, others, func(t *evaluation) { s.applyAnswers(ctx, set, t, at) })
+	s.each(all, others, func(t *evaluation) { s.finish(ctx, start, t, at) })
 }
 
 // together is how many of all, from the first on, can be decided by one call of the store: up to the
@@ -160,7 +170,7 @@ func (t *evaluation) hasEffects() bool {
 		g := &t.groups[i]
 		if !g.inShadow() {
 			enforced++
-		} else if t.opaque && slices.ContainsFunc(g.request.Asks, func(a stint.Ask) bool { return isHeld(&a) }) {
+		} else if t.opaque && g.holds() {
 			return true
 		}
 		if isCall && len(t.charges(g, nil)) > 0 {
@@ -266,7 +276,11 @@ func (s *Server) take(ctx context.Context, all []evaluation, shadowsWanted bool)
 		}
 	}
 	if shadows > 0 {
-		wait := s.takeShadows(ctx, shadowsOf(all, shadows), least, shadowsWanted)
+		c := shadowsOf(all, shadows)
+		wait := s.takeShadows(ctx, c, least, shadowsWanted)
+		if c.concluded != nil {
+			all[len(all)-1].shadows = c
+		}
 		defer wait()
 	}
 	start := s.metrics.now()
@@ -373,7 +387,7 @@ func (t *evaluation) conclude() {
 	if v.ranBan() && t.in.Descriptors == nil {
 		v.Each = nil
 	}
-	if t.decides = v.decidedBy(t.asks); t.decides >= 0 {
+	if t.decides = int32(v.decidedBy(t.asks)); t.decides >= 0 {
 		v.Rule = v.Rules[t.decides]
 	}
 	v.watch(t.asks)

@@ -23,6 +23,19 @@ type group struct {
 // inShadow reports whether g is one rule in shadow mode.
 func (g *group) inShadow() bool { return isShadow(g.rules[0]) }
 
+// holds reports whether g may hold units, if its request has holds.
+func (g *group) holds() bool {
+	return slices.ContainsFunc(g.request.Asks, func(a stint.Ask) bool { return isHeld(&a) })
+}
+
+// mayHold reports whether the store may have allowed g: it was asked, and has not refused.
+func (g *group) mayHold() bool {
+	if g.answer.Err != nil {
+		return g.answer.Err != errNotAskedNow
+	}
+	return g.answer.Allowed
+}
+
 // allowed reports whether the store has allowed g, so that its units are taken.
 func (g *group) allowed() bool { return g.answer.Err == nil && g.answer.Allowed }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -27,6 +28,12 @@ type shadows struct {
 	counters []ruleCounters
 	endings  []*ending          // nil: nothing is settled
 	charges  [][]stint.HoldCall // of requests that are refused
+
+	// concluded is closed when the last request is decided. If that is not allowed, ends is what ends
+	// its holds, whose identity nobody else knows. nil: a concurrent call does not hold anything for
+	// it, or others settle that.
+	concluded chan struct{}
+	ends      []stint.HoldCall
 }
 
 // shadowsOf collects the n groups in shadow mode.
@@ -42,6 +49,9 @@ func shadowsOf(all []evaluation, n int) *shadows {
 				if e := all[i].ending; e != nil {
 					e.late = true
 				}
+				if all[i].opaque && g.holds() {
+					c.concluded = make(chan struct{})
+				}
 				g.answer.Err = errNotAskedNow
 				c.requests = append(c.requests, g.request)
 				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
@@ -56,13 +66,15 @@ func shadowsOf(all []evaluation, n int) *shadows {
 // takeShadows calls the store: after the enforced rules if that takes no time, as in memory,
 // else concurrently with them. The groups have their answers when wait returns. If the answers
 // are wanted, wait waits for a concurrent call, but no longer than for the enforced rules:
-// least or, if that is 0, the server's deadline.
+// least or, if that is 0, the server's deadline. They are wanted, too, if the caller gets what
+// these rules hold: it may settle that at once.
 //
 // These calls bypass the layers over the store, because those would apply to other requests
 // what they learn from these: failures of the store, debts to it, units to lease. So while the
 // store does not decide, these rules are skipped.
 func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
 	if !s.fleet.IsLayered() || !c.requests[0].At.IsZero() { // in memory, or a simulation
+		c.concluded = nil
 		return func() {
 			if c.requests[0].At.IsZero() && !s.roomForShadows() {
 				c.count()
@@ -80,20 +92,29 @@ func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 		if err == nil {
 			s.shadowCalls.Add(-1)
 		}
+		c.concluded = nil
 		c.count()
 		return func() {}
 	}
+	wanted = wanted || c.concluded != nil
 	patience := s.settings.DecisionTimeout
 	if wanted && least > 0 {
 		patience = least
+	}
+	for _, g := range c.groups {
+		g.answer.Err = errNotAnswered
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	done := make(chan struct{})
 	go func() {
 		defer s.shadowCalls.Add(-1)
-		defer cancel()
 		c.take(ctx, s.limiter)
 		close(done)
+		cancel()
+		if c.concluded != nil {
+			<-c.concluded
+			c.end(ctx, s.limiter.Store, s.settings.DecisionTimeout)
+		}
 	}()
 	if !wanted {
 		return func() {}
@@ -111,9 +132,11 @@ func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 // mostShadows bounds the calls in flight for rules in shadow mode.
 const mostShadows = 1000
 
-// errNotAskedNow is the answer to a rule in shadow mode that the store was not asked, or
-// has not answered in time.
-var errNotAskedNow = errors.New("rules in shadow mode are not evaluated now")
+// The answers to rules in shadow mode that the store was not asked, and that it has not answered in time.
+var (
+	errNotAskedNow = errors.New("rules in shadow mode are not evaluated now")
+	errNotAnswered = errors.New("rules in shadow mode are not answered yet")
+)
 
 // mostAtOnce is the number of limits in one call of the store, which does nothing else
 // meanwhile.
@@ -194,42 +217,61 @@ func (g *group) concludeShadow() {
 }
 
 // endShadows ends what rules in shadow mode hold for a request that was not allowed: nobody will
-// settle it. If the store has not answered about a hold of the check API yet, the call may come too
-// early, and the hold runs out.
+// settle it.
 func (s *Server) endShadows(ctx context.Context, t *evaluation, at time.Time) {
 	if t.ending != nil && t.ending.holds && t.err == nil && !t.Allowed {
 		t.ending.refused()
 		return
 	}
-	if !t.opaque && at.IsZero() || t.holds == (stint.HoldID{}) || t.err == nil && t.Allowed {
-		return
+	var calls []stint.HoldCall
+	if (t.opaque || !at.IsZero()) && t.holds != (stint.HoldID{}) && (t.err != nil || !t.Allowed) {
+		calls = t.heldInShadow()
 	}
+	if t.shadows != nil {
+		t.shadows.conclude(calls)
+	} else if len(calls) > 0 { // the store has answered
+		stint.Holds(ctx, s.limiter.Store, at, calls)
+	}
+}
+
+// heldInShadow are the calls that end what rules in shadow mode hold, or may hold, for t.
+func (t *evaluation) heldInShadow() []stint.HoldCall {
 	h := checkHold{id: t.holds, last: t.holdFor}
 	for i := range t.groups {
-		if g := &t.groups[i]; g.inShadow() && (g.answer.Err != nil || g.answer.Allowed) {
+		if g := &t.groups[i]; g.inShadow() && g.mayHold() {
 			for j := range g.request.Asks {
 				h.add(&g.request.Asks[j], stint.ByStore, true)
 			}
 		}
 	}
-	if len(h.asks) == 0 {
-		return
+	return h.calls(stint.HoldSettle)
+}
+
+// conclude says that the last request is decided, and what ends its holds. Only the first call counts.
+func (c *shadows) conclude(ends []stint.HoldCall) {
+	select {
+	case <-c.concluded:
+	default:
+		c.ends = ends
+		close(c.concluded)
 	}
-	calls := h.calls(stint.HoldSettle)
-	if !s.fleet.IsLayered() || !at.IsZero() {
-		stint.Holds(ctx, s.limiter.Store, at, calls)
-		return
+}
+
+// end makes the calls of ends, after those that may have made the holds, and again if they fail. If they
+// go on to fail, the holds run out by themselves.
+func (c *shadows) end(ctx context.Context, store stint.Store, timeout time.Duration) {
+	for _, pause := range [...]time.Duration{100 * time.Millisecond, time.Second, 0} {
+		if len(c.ends) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		stint.Holds(ctx, store, time.Time{}, c.ends)
+		cancel()
+		c.ends = slices.DeleteFunc(c.ends, func(call stint.HoldCall) bool { return call.Err == nil })
+		if len(c.ends) > 0 {
+			time.Sleep(pause)
+		}
 	}
-	if s.shadowCalls.Add(1) > mostShadows {
-		s.shadowCalls.Add(-1)
-		return
-	}
-	go func() {
-		defer s.shadowCalls.Add(-1)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.DecisionTimeout)
-		defer cancel()
-		stint.Holds(ctx, s.limiter.Store, time.Time{}, calls)
-	}()
 }
 
 // readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is
