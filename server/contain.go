@@ -10,21 +10,20 @@ import (
 // errBug is the error of a request of a list whose decision panicked.
 var errBug = errors.New("the decision panicked")
 
-// each does a stage of the decision of each of all that could be read. others reports whether their list
-// has others.
-func (s *Server) each(all []evaluation, others bool, stage func(*evaluation)) {
+// each does a stage of the decision of each of all that could be read.
+func (s *Server) each(a *arrival, all []evaluation, stage func(*evaluation)) {
 	for i := range all {
 		if t := &all[i]; t.in != nil {
-			s.contain(all[i:i+1], others, func() { stage(t) })
+			s.contain(a, all[i:i+1], func() { stage(t) })
 		}
 	}
 }
 
 // contain does a stage of the decisions of some requests of a list. If that panics, these requests get
-// errBug, and the others of the list their answers. If there are no others, the panic goes on to
-// whoever serves the request.
-func (s *Server) contain(some []evaluation, others bool, stage func()) {
-	if !others {
+// errBug, and the others of the list their answers. A request that came alone lets the panic go on to
+// whoever serves it.
+func (s *Server) contain(a *arrival, some []evaluation, stage func()) {
+	if !a.several {
 		stage()
 		return
 	}

@@ -117,34 +117,43 @@ type evaluation struct {
 // There is one difference: what the instance's limit refunds comes too late for requests in the same
 // call of the store.
 func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, shadows bool) {
-	start, set := s.metrics.now(), s.set.Load()
+	a := arrival{set: s.set.Load(), start: s.metrics.now(), at: at, shadows: shadows, several: len(all) > 1}
 	whole := ctx
 	var span trace.Span
 	if at.IsZero() {
 		ctx, span = s.tracing.start(ctx, "decide", trace.SpanKindInternal)
 	}
 	m := matches.Get().(*rules.Matches)
-	s.each(all, len(all) > 1, func(t *evaluation) { t.find(context.Background(), set, m, at, s.settings.AllowAmbiguous) })
+	s.each(&a, all, func(t *evaluation) { t.find(context.Background(), a.set, m, at, s.settings.AllowAmbiguous) })
 	m.Asks, m.Rules, m.Claims, m.Descriptors, m.GiveBack = nil, nil, nil, nil, nil // the evaluations keep them
 	matches.Put(m)
 	for rest := all; len(rest) > 0; {
 		n := together(rest)
-		s.decideTogether(ctx, set, rest[:n], len(all) > 1, shadows, start, at)
+		s.decideTogether(ctx, &a, rest[:n])
 		rest = rest[n:]
 	}
 	s.tracing.decided(whole, span, all)
 }
 
-// decideTogether decides what one call of the store can. others reports whether its list has others.
-func (s *Server) decideTogether(ctx context.Context, set *served, all []evaluation, others, shadows bool, start time.Duration, at time.Time) {
+// arrival is what requests have in common that arrived together.
+type arrival struct {
+	set     *served
+	start   time.Duration
+	at      time.Time // the instant of a simulation; zero: now
+	shadows bool      // the answers of rules in shadow mode are wanted
+	several bool
+}
+
+// decideTogether decides some of them by one call of the store.
+func (s *Server) decideTogether(ctx context.Context, a *arrival, all []evaluation) {
 	defer func() {
 		if c := all[len(all)-1].shadows; c != nil {
 			c.conclude(nil) // after a panic
 		}
 	}()
-	s.contain(all, others, func() { s.take(ctx, all, shadows) })
-	s.each(all, others, func(t *evaluation) { s.applyAnswers(ctx, set, t, at) })
-	s.each(all, others, func(t *evaluation) { s.finish(ctx, start, t, at) })
+	s.contain(a, all, func() { s.take(ctx, all, a.shadows) })
+	s.each(a, all, func(t *evaluation) { s.applyAnswers(ctx, a, t) })
+	s.each(a, all, func(t *evaluation) { s.finish(ctx, a, t) })
 }
 
 // together is how many of all, from the first on, can be decided by one call of the store: up to the
@@ -182,37 +191,38 @@ func (t *evaluation) hasEffects() bool {
 
 // applyAnswers makes a verdict of what the store has answered, if t is not malformed, and does at once
 // what follows from it.
-func (s *Server) applyAnswers(ctx context.Context, set *served, t *evaluation, at time.Time) {
-	if t.err == nil && at.IsZero() && set.Holds() {
-		s.noticeUnheld(set, t)
+func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
+	now := a.at.IsZero()
+	if t.err == nil && now && a.set.Holds() {
+		s.noticeUnheld(a.set, t)
 	}
 	if t.err == nil {
 		t.err = s.verdict(ctx, t)
 	}
-	if t.err == nil && at.IsZero() {
+	if t.err == nil && now {
 		t.err = s.admit(ctx, &t.Verdict)
 	}
 	if t.err == nil && t.in.Descriptors != nil {
-		s.settleCall(ctx, t, at)
+		s.settleCall(ctx, t, a.at)
 	}
 }
 
 // finish does what is left when t is decided.
-func (s *Server) finish(ctx context.Context, start time.Duration, t *evaluation, at time.Time) {
+func (s *Server) finish(ctx context.Context, a *arrival, t *evaluation) {
 	t.showLimits()
 	if t.err == nil && !t.Allowed {
 		t.Message = t.message(&t.Decision, wanted(t.in))
-		if at.IsZero() {
+		if a.at.IsZero() {
 			t.identify()
 		}
 	}
-	s.endShadows(ctx, t, at)
+	s.endShadows(ctx, t, a.at)
 	if t.err != nil {
 		s.giveBack(ctx, t.ending)
 		t.Verdict = Verdict{}
 		s.sampled.ambiguity(t.err)
 	}
-	s.observe(ctx, start, t, at)
+	s.observe(ctx, a.start, t, a.at)
 }
 
 var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
