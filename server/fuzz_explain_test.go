@@ -133,6 +133,8 @@ func (p *play) do(step *rulestest.Step) {
 		if hold := p.held[step.Hold]; hold != "" { // it was allowed, and a limit is held
 			fits(callCheck(p.s, "/v1/settle", fmt.Sprintf(`{"hold":%q,"cost":%d}`, hold, step.Cost)), 200)
 		}
+	case rulestest.Charge:
+		fits(callCheck(p.s, "/v1/check", `{"charge":true,`+step.Body[1:]), 200, 400)
 	case rulestest.Ban:
 		fits(p.admin("/v1/bans", step.Body), 201)
 	case rulestest.Lift:

@@ -5,14 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/rulestest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -177,43 +174,3 @@ descriptors:
 		t.Errorf("c has used %v, want [0 20]", used)
 	}
 }
-
-// Whatever the rules are, and whatever happened, a list is answered as the same checks one after another.
-func TestListsAreSingles(t *testing.T) {
-	for seed := range uint64(150) {
-		synctest.Test(t, func(t *testing.T) {
-			scenario := rulestest.Draw(seed)
-			apart, together := newPlay(t, scenario), newPlay(t, scenario)
-			var waiting []string
-			flush := func() {
-				if len(waiting) == 0 {
-					return
-				}
-				for i, got := range checkEach(t, together.s, waiting...) {
-					if want := single(t, apart.s, waiting[i]); plain(got) != plain([]byte(want)) {
-						t.Fatalf("seed %d, %s:\n got %s\nwant %s\n%s", seed, waiting[i], got, want, scenario)
-					}
-				}
-				waiting = nil
-			}
-			for i := range scenario.Steps {
-				step := &scenario.Steps[i]
-				if step.After > 0 || step.Do != rulestest.Check {
-					flush()
-				}
-				time.Sleep(step.After)
-				if step.Do == rulestest.Check {
-					waiting = append(waiting, step.Body)
-					continue
-				}
-				apart.do(step)
-				together.do(step)
-			}
-			flush()
-		})
-	}
-}
-
-var hints = regexp.MustCompile(`"retry_after":\d+,`) // at random where the limit is busy
-
-func plain(answer []byte) string { return withoutID(hints.ReplaceAllString(string(answer), "")) }

@@ -85,10 +85,11 @@ descriptors:
 	"unit":     {"second", "minute", "hour", "day"},
 
 	// What happens, and what it is about.
-	"action":   {"check", "check", "check", "check", "check", "check", "check", "check", "check", "hold", "hold", "settle", "ban", "lift", "override"},
+	"action":   {"check", "check", "check", "check", "check", "check", "check", "check", "check", "hold", "hold", "settle", "charge", "ban", "lift", "override"},
 	"after":    {"0s", "0s", "0s", "0s", "0s", "0s", "20ms", "1s", "1s", "7s", "1m", "31m"},
 	"check":    {`{<client><operation><attrs><asked cost>}`, `{<client><operation><attrs><asked cost>}`, `{<client><operation><attrs><request><asked cost>}`, `{<call>}`},
 	"hold":     {`{<client><operation><attrs><asked cost>}`},
+	"charge":   {`{<client><operation><attrs><asked cost>}`},
 	"ban":      {`{"rule":"<rule>","key":<key>,"for":"<ban time>"}`, `{"rule":"<rule>","key":<key>}`, `{"network":"192.0.2.<host>","for":"<ban time>"}`},
 	"lift":     {`{"rule":"<rule>","key":<key>}`, `{"rule":"<rule>","key":<key>}`, `{"network":"192.0.2.<host>"}`},
 	"override": {`{"rule":"<rule>","key":<key>,"times":<few>}`, `{"rule":"<rule>","key":<key>,"times":<few>,"for":"<ban time>"}`, `{"rule":"<rule>","tier":"gold","times":<few>}`},

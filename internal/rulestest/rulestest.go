@@ -30,7 +30,7 @@ type Scenario struct {
 type Step struct {
 	After time.Duration // since the step before
 	Do    Action
-	Body  string // the request of Check, Ban, Lift and Override for their APIs, in JSON
+	Body  string // the request of Check, Charge, Ban, Lift and Override for their APIs, in JSON
 	Hold  string // the name that Hold gives its hold, and that Settle refers to; unique in a Scenario
 	Cost  int64  // of Settle
 }
@@ -43,6 +43,7 @@ const (
 	Check    Action = "check"
 	Hold     Action = "hold" // a check that holds what it takes, until Settle or for 30 s
 	Settle   Action = "settle"
+	Charge   Action = "charge" // of what was spent, whether it fits or not
 	Ban      Action = "ban"
 	Lift     Action = "lift" // may find neither a ban nor a violation
 	Override Action = "override"
@@ -69,6 +70,8 @@ func (s *Step) Event(at time.Time) string {
 		return fmt.Sprintf(`{"t_us":%d,%s`, at.UnixMicro(), s.Body[1:])
 	case Hold:
 		return fmt.Sprintf(`{"t_us":%d,"hold":%q,%s`, at.UnixMicro(), s.Hold, s.Body[1:])
+	case Charge:
+		return fmt.Sprintf(`{"t_us":%d,"charge":true,%s`, at.UnixMicro(), s.Body[1:])
 	case Settle:
 		return fmt.Sprintf(`{"t_us":%d,"settle":%q,"cost":%d}`, at.UnixMicro(), s.Hold, s.Cost)
 	}
