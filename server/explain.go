@@ -17,7 +17,8 @@ import (
 // explanation builds an Explanation.
 type explanation struct {
 	adminapi.Explanation
-	rules []explainedRule
+	rules     []explainedRule
+	concluded Verdict // zero: a list, a ban by hand, a switch or the store's failure decides
 }
 
 type explainedRule struct {
@@ -330,6 +331,7 @@ func (x *explanation) conclude(ctx context.Context, s *Server, set *rules.Set, v
 		}
 	}
 	t.conclude()
+	x.concluded = t.Verdict
 	x.sayQuotas(&t)
 	if t.Allowed {
 		x.say("It would be allowed.")

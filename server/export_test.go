@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"time"
 
+	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/live"
 )
@@ -16,6 +18,15 @@ func (s *Server) Footprint() config.Footprint { return s.footprint }
 
 // SetClock gives s another clock of the machine. It is to be called before s serves.
 func (s *Server) SetClock(wall func() time.Time) { s.control.SetClock(wall) }
+
+// Concluded is the verdict behind what Explain says about in.
+func (s *Server) Concluded(ctx context.Context, in *rules.Input) (Verdict, error) {
+	x, err := s.explain(ctx, in)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return x.concluded, nil
+}
 
 // Holds is what requests have taken and not refunded yet.
 func (s *Server) Holds() map[string]int64 {

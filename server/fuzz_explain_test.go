@@ -34,8 +34,10 @@ func FuzzExplain(f *testing.F) {
 			for i := range scenario.Steps {
 				step := &scenario.Steps[i]
 				time.Sleep(step.After)
-				if step.Do == rulestest.Check {
+				if step.Do == rulestest.Check && i%2 == 0 {
 					p.explained(step.Body)
+				} else if step.Do == rulestest.Check {
+					p.concluded(step.Body)
 				} else {
 					p.do(step)
 				}
@@ -44,6 +46,7 @@ func FuzzExplain(f *testing.F) {
 				}
 			}
 			p.explained(string(body))
+			p.concluded(string(body))
 		})
 	})
 }
@@ -75,6 +78,40 @@ func (p *play) explained(body string) {
 	}
 	if said.Outcome != decided.Outcome || said.Rule != decided.Rule {
 		p.Errorf("%s\nexplain: %s %s, decide: %s %s\n%s", body, said.Outcome, said.Rule, decided.Outcome, decided.Rule, first.Body)
+	}
+}
+
+// concluded checks that an explanation concludes what is decided next: not only who refuses, but by which
+// key and limit, what is left, and for how long.
+func (p *play) concluded(body string) {
+	p.Helper()
+	in, err := server.ReadInput([]byte(body))
+	if err != nil {
+		return
+	}
+	said, err := p.s.Concluded(p.Context(), in)
+	if err != nil {
+		return // explained compares
+	}
+	v, err := p.s.Decide(p.Context(), in, time.Time{})
+	if err != nil || said.Outcome == 0 || v.Allowed && said.Allowed {
+		return
+	}
+	sum := func(v *server.Verdict) string {
+		left := v.Remaining
+		for i := range v.Left { // before the call was charged although it is refused
+			if d := &v.Each[i]; d.Limit == v.Limit && d.Key == v.Key {
+				left = v.Left[i]
+			}
+		}
+		rule := ""
+		if v.Rule != nil {
+			rule = v.Rule.Name
+		}
+		return fmt.Sprintf("%s by %s, key %q, limit %v, %d left, retry after %s", v.Outcome, rule, v.Key, v.Limit, left, v.RetryAfter)
+	}
+	if got, want := sum(&said), sum(&v); got != want {
+		p.Errorf("%s\nexplain: %s\ndecide:  %s", body, got, want)
 	}
 }
 
