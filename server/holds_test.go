@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,11 +137,23 @@ func TestGatewayHoldsUntilTheEnd(t *testing.T) {
 	}
 }
 
-// unreachable is an upstream that refuses connections.
+// unreachable is a server that refuses connections until the end of the test. Its port is taken, so that
+// no other test listens there.
 func unreachable(t testing.TB) *url.URL {
-	l := listen(t)
-	defer l.Close()
-	return &url.URL{Scheme: "http", Host: l.Addr().String()}
+	t.Helper()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(socket) })
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)}
 }
 
 // Requests that the gateway answers itself hold nothing afterwards.

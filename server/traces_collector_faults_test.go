@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -105,17 +104,12 @@ func askOnce(h http.Handler) int {
 // A collector that is away, and one that refuses, cost spans and nothing else. The log names
 // the reason, without what the collector sent in excess.
 func TestCollectorRefuses(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	for name, test := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request)
 		url    string
 		logged string
 	}{
-		"away": {url: "http://" + closed.Addr().String() + "/v1/traces", logged: "connection refused"},
+		"away": {url: unreachable(t).String() + "/v1/traces", logged: "connection refused"},
 		"no key": {answer: func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no key\x1b[31m\n"+strings.Repeat("x", 100<<10), http.StatusUnauthorized)
 		}, logged: "401"},
