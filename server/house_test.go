@@ -1,0 +1,96 @@
+package server_test
+
+import (
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The package grows no further: it assembles, and what decides, watches and answers moves into rooms of
+// its own. A change that lowers a number lowers it here, too.
+func TestHouse(t *testing.T) {
+	const files, methods, fields = 58, 156, 56
+	all, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = slices.DeleteFunc(all, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+	of := map[string]int{"files": len(all)}
+	for _, name := range all {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv != nil && isServer(n.Recv.List[0].Type) {
+					of["methods"]++
+				}
+				return false
+			case *ast.TypeSpec:
+				if s, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "Server" {
+					of["fields"] = s.Fields.NumFields()
+				}
+			}
+			return true
+		})
+	}
+	for what, want := range map[string]int{"files": files, "methods": methods, "fields": fields} {
+		if got := of[what]; got > want {
+			t.Errorf("%d %s of Server: at most %d", got, what, want)
+		} else if got < want {
+			t.Errorf("%d %s of Server: lower the %d of this test", got, what, want)
+		}
+	}
+}
+
+// isServer reports whether a receiver is a *Server.
+func isServer(t ast.Expr) bool {
+	star, ok := t.(*ast.StarExpr)
+	if !ok {
+		return false
+	}
+	name, ok := star.X.(*ast.Ident)
+	return ok && name.Name == "Server"
+}
+
+// What the package is made of does not import it, and does not know who serves: commands and Envoy's
+// service.
+func TestHouseDirections(t *testing.T) {
+	const module = "github.com/stintdev/stint/"
+	wrong := func(folder, path string) bool {
+		serves := folder == "envoy" || strings.HasPrefix(folder, "envoy/")
+		switch {
+		case path == module+"server", path == module+"server/envoy", strings.HasPrefix(path, module+"server/envoy/"):
+			return !serves
+		}
+		return strings.HasPrefix(path, module+"cmd/")
+	}
+	looked := 0
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || d.Name() == "testdata" {
+			return err
+		}
+		p, err := build.ImportDir(path, 0)
+		if err != nil {
+			return nil // no Go
+		}
+		looked++
+		for _, imported := range p.Imports {
+			if wrong(path, imported) {
+				t.Errorf("server/%s imports %s", path, imported)
+			}
+		}
+		return nil
+	})
+	if err != nil || looked < 10 {
+		t.Errorf("%d packages, %v", looked, err)
+	}
+}
