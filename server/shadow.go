@@ -113,7 +113,9 @@ func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 		cancel()
 		if c.concluded != nil {
 			<-c.concluded
-			c.end(ctx, s.limiter.Store, s.settings.DecisionTimeout)
+			if err := c.end(ctx, s.limiter.Store, s.settings.DecisionTimeout); err != nil {
+				s.sampled.failure("what a rule in shadow mode holds could not be given back, and runs out by itself", err)
+			}
 		}
 	}()
 	if !wanted {
@@ -257,21 +259,21 @@ func (c *shadows) conclude(ends []stint.HoldCall) {
 	}
 }
 
-// end makes the calls of ends, after those that may have made the holds, and again if they fail. If they
-// go on to fail, the holds run out by themselves.
-func (c *shadows) end(ctx context.Context, store stint.Store, timeout time.Duration) {
-	for _, pause := range [...]time.Duration{100 * time.Millisecond, time.Second, 0} {
-		if len(c.ends) == 0 {
-			return
+// end makes the calls of ends, after those that may have made the holds, and again if they fail. The error
+// is why some go on to fail.
+func (c *shadows) end(ctx context.Context, store stint.Store, timeout time.Duration) error {
+	pauses := [...]time.Duration{0, 100 * time.Millisecond, time.Second}
+	for try := 0; len(c.ends) > 0; try++ {
+		if try == len(pauses) {
+			return c.ends[0].Err
 		}
+		time.Sleep(pauses[try])
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		stint.Holds(ctx, store, time.Time{}, c.ends)
 		cancel()
 		c.ends = slices.DeleteFunc(c.ends, func(call stint.HoldCall) bool { return call.Err == nil })
-		if len(c.ends) > 0 {
-			time.Sleep(pause)
-		}
 	}
+	return nil
 }
 
 // readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is

@@ -108,14 +108,20 @@ func (f *failingEnds) Holds(ctx context.Context, at time.Time, calls []stint.Hol
 	}
 }
 
-// What ends a hold of a rule in shadow mode is sent again if it fails.
+// What ends a hold of a rule in shadow mode is sent again if it fails, and the log says if it goes on to.
 func TestShadowsEndAgain(t *testing.T) {
-	store := &failingEnds{Memory: new(stint.Memory), fails: 2}
-	s := newServer(t, shadowHolds, over(store), unhurried)
-	for range 2 {
-		callCheck(s, "/v1/check", `{"operation":"few","hold":"24h"}`)
-	}
-	if !await.So(func() bool { return s.Holds()["shadows"] == 0 }) || heldNow(t, store, s, "s") != 1 {
-		t.Errorf("%d held of one allowed and one refused", heldNow(t, store, s, "s"))
+	for fails, left := range map[int]int{2: 1, 99: 2} { // of one that is allowed and one that is refused
+		store := &failingEnds{Memory: new(stint.Memory), fails: fails}
+		var log logged
+		s := newServer(t, shadowHolds, over(store), unhurried, logTo(&log))
+		for range 2 {
+			callCheck(s, "/v1/check", `{"operation":"few","hold":"24h"}`)
+		}
+		if !await.So(func() bool { return s.Holds()["shadows"] == 0 }) || heldNow(t, store, s, "s") != left {
+			t.Errorf("after %d failures: %d held, want %d", fails, heldNow(t, store, s, "s"), left)
+		}
+		if said := strings.Contains(log.taken(), "what a rule in shadow mode holds could not be given back"); said != (left == 2) {
+			t.Errorf("after %d failures: logged is %t", fails, said)
+		}
 	}
 }
