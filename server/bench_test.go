@@ -97,19 +97,27 @@ func BenchmarkCheck(b *testing.B) {
 	b.Run("without net, a list of 100", without("["+strings.Repeat(body+",", 99)+body+"]"))
 }
 
-// One check and a list of 100, each of another client.
+// One check and a list of 100, each of another client, and lists of calls of Envoy's service.
 func BenchmarkCheckThroughRedis(b *testing.B) {
 	store, err := redislimit.Connect(b.Context(), redistest.Start(b).URL(), redislimit.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(store.Close)
-	url := serve(b, newServer(b, benchRules, over(store)).Check())
-	var all []string
-	for i := range 100 {
-		all = append(all, fmt.Sprintf(`{"client":"192.0.2.%d","request":{"method":"GET","path":"/v1/users?page=7","host":"example.com","headers":{"user-agent":"curl"}}}`, i))
+	url := serve(b, newCalls(b, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 1000000000}}]", benchRules, over(store)).Check())
+	of := func(body string) string {
+		var all []string
+		for i := range 100 {
+			all = append(all, fmt.Sprintf(body, i))
+		}
+		return "[" + strings.Join(all, ",") + "]"
 	}
-	for name, body := range map[string]string{"one": all[0], "a list of 100": "[" + strings.Join(all, ",") + "]"} {
+	const request = `{"client":"192.0.2.%d","request":{"method":"GET","path":"/v1/users?page=7","host":"example.com","headers":{"user-agent":"curl"}}}`
+	const call = `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"%d"}]HITS}]}`
+	for name, body := range map[string]string{
+		"one": fmt.Sprintf(request, 0), "a list of 100": of(request), "a list of 100 calls": of(strings.Replace(call, "HITS", "", 1)),
+		"a list of 100 calls that are charged if they are refused": of(strings.Replace(call, "HITS", `,"hits_addend":2`, 1)),
+	} {
 		b.Run(name, func(b *testing.B) {
 			load(b, url, func(url string) *http.Request {
 				r, _ := http.NewRequest("POST", url+"/v1/check", strings.NewReader(body))

@@ -98,10 +98,11 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // settled at once.
 //
 // The checks of a list are decided as if each came alone, one after another, with one call of the
-// store for each 64 limits. A call ends before that at a check whose answer may change counts: a call
-// of Envoy's service that gives back, that may be charged though it is refused, or that has rules with
-// quota_mode; and a check with "hold" under a held limit in shadow mode. Only what
-// Settings.Instance refuses is given back too late for the rest of its call.
+// store for each 64 limits. A call ends before that at a check about a key whose counts the answers
+// before it may change: those of calls of Envoy's service that give back, that may be charged though
+// they are refused, or that have rules with quota_mode; and after a check with "hold" under a held
+// limit in shadow mode. Only what Settings.Instance refuses is given back too late for the rest of its
+// call.
 //
 // Each answer is that of a single check, or problem details, with its status as a member, and with
 // retry_after, in seconds, and decision_id, if a single check would have the headers Retry-After and

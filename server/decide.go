@@ -157,33 +157,55 @@ func (s *Server) decideTogether(ctx context.Context, a *arrival, all []evaluatio
 }
 
 // together is how many of all, from the first on, can be decided by one call of the store: up to the
-// first whose answer has effects that the next must find.
+// first about a key whose counts the answers before it may change, or that a rule in shadow mode holds
+// units for.
 func together(all []evaluation) int {
-	for i := range all[:len(all)-1] {
-		if all[i].hasEffects() {
+	var changes map[string]bool // by key
+	for i := range all {
+		t := &all[i]
+		asks := [...][]stint.Ask{t.asks, t.back}
+		for _, of := range asks {
+			if changes != nil && slices.ContainsFunc(of, func(a stint.Ask) bool { return changes[a.Key] }) {
+				return i
+			}
+		}
+		switch {
+		case t.opaque && slices.ContainsFunc(t.groups, func(g group) bool { return g.inShadow() && g.holds() }):
 			return i + 1
+		case t.hasEffects():
+			if changes == nil {
+				changes = map[string]bool{}
+			}
+			for _, of := range asks {
+				for j := range of {
+					changes[of[j].Key] = true
+				}
+			}
 		}
 	}
 	return len(all)
 }
 
-// hasEffects reports whether the answer to t may change counts of the store: t gives back units, it gives
-// up what it took if another of its groups refuses it, it is charged although it is refused, or it
-// ends what a rule in shadow mode holds.
+// hasEffects reports whether the answer to t, a call of Envoy's service, may change counts: t gives back
+// units, it gives up what it took if another of its groups refuses it, or it is charged although it is
+// refused.
 func (t *evaluation) hasEffects() bool {
+	if t.in == nil || t.in.Descriptors == nil {
+		return false
+	}
 	if len(t.back) > 0 {
 		return true
 	}
-	isCall, enforced := t.in != nil && t.in.Descriptors != nil, 0
+	enforced := 0
 	for i := range t.groups {
 		g := &t.groups[i]
+		for j := range g.request.Asks {
+			if t.chargedCost(g, j) > 0 {
+				return true
+			}
+		}
 		if !g.inShadow() {
 			enforced++
-		} else if t.opaque && g.holds() {
-			return true
-		}
-		if isCall && len(t.charges(g, nil)) > 0 {
-			return true
 		}
 	}
 	return enforced > 1 && !t.in.Descriptors.Each
