@@ -108,16 +108,27 @@ func (p *pace) isExpired() bool {
 type upload struct {
 	io.ReadCloser
 	pace   *pace
+	rest   int64       // what is left of its Content-Length; 0: it ends by itself
 	ended  atomic.Bool // all of it was read
 	closed atomic.Bool // nobody reads it any more
 	broken atomic.Bool // it is malformed, or ended before its length
 }
 
-// Read is for io.Reader.
+// Read is for io.Reader. It ends with the last byte: a transport reads on, to see that there is no more, and
+// would break the connection of an upstream that answers meanwhile, because net/http closes the body
+// of a request of HTTP/1 when its answer begins.
 func (b *upload) Read(to []byte) (int, error) {
+	if b.ended.Load() {
+		return 0, io.EOF
+	}
 	b.pace.wait()
 	n, err := b.ReadCloser.Read(to)
 	b.pace.moved(n)
+	if b.rest > 0 {
+		if b.rest -= int64(n); b.rest == 0 && err == nil {
+			err = io.EOF
+		}
+	}
 	switch {
 	case errors.Is(err, io.EOF):
 		b.ended.Store(true)
@@ -191,6 +202,9 @@ func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWrite
 	if r.Body != nil && r.Body != http.NoBody {
 		x.http1 = r.ProtoMajor == 1
 		x.upload = &upload{ReadCloser: r.Body}
+		if x.http1 {
+			x.upload.rest = max(0, r.ContentLength)
+		}
 		r.Body = x.upload
 	}
 	if patience == 0 {

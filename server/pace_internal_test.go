@@ -1,10 +1,19 @@
 package server
 
 import (
+	"errors"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // A client is cut off in the instant in which it has kept us waiting for patience more
@@ -86,4 +95,45 @@ func TestPaceStops(t *testing.T) {
 		time.Sleep(time.Hour)
 		p.moved(1)
 	})
+}
+
+// closedAtEnd is the body of a request of HTTP/1 whose answer begins when its last byte was read: net/http has
+// closed it then.
+type closedAtEnd struct {
+	rest *strings.Reader
+	late int // reads after the end
+}
+
+func (b *closedAtEnd) Close() error { return nil }
+
+func (b *closedAtEnd) Read(to []byte) (int, error) {
+	if b.rest.Len() == 0 {
+		b.late++
+		return 0, errors.New("http: invalid Read on closed Body")
+	}
+	return b.rest.Read(to)
+}
+
+// A body ends with its last byte, so that an upstream that answers at once is not cut off: of HTTP/1 by its
+// length, else by itself.
+func TestUploadEndsOnce(t *testing.T) {
+	s := New(Config{Settings: config.Default(), Rules: new(rules.Set)})
+	defer s.Close()
+	for _, known := range []bool{true, false} {
+		body := &closedAtEnd{rest: strings.NewReader("some text")}
+		r := &http.Request{ProtoMajor: 1, Body: body, ContentLength: -1, URL: new(url.URL)}
+		if known {
+			r.ContentLength = int64(body.rest.Len())
+		}
+		x := new(exchange)
+		s.keepPace(new(config.Route), x, httptest.NewRecorder(), r)
+		got, err := io.ReadAll(r.Body)
+		_, again := r.Body.Read(make([]byte, 1))
+		if known && (string(got) != "some text" || err != nil || again != io.EOF || body.late > 0 || !x.upload.ended.Load()) {
+			t.Errorf("%q, %v, then %v; %d reads after the end, ended: %t", got, err, again, body.late, x.upload.ended.Load())
+		}
+		if !known && err == nil {
+			t.Error("a body without a length has ended before it said so")
+		}
+	}
 }
