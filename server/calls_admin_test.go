@@ -39,13 +39,7 @@ descriptors:
   - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
   - {key: b, rate_limit: {unit: day, requests_per_unit: 3}}
 `
-	call := func(keys ...string) string {
-		var all []string
-		for _, key := range keys {
-			all = append(all, `{"entries":[{"key":"`+key+`","value":"x"}]}`)
-		}
-		return `{"domain":"d","descriptors":[` + strings.Join(all, ",") + `]}`
-	}
+	both, b := callOf(entry("a", ""), entry("b", "")), callOf(entry("b", ""))
 	for _, c := range []struct {
 		calls server.Calls
 		want  string // of two calls about a and b, and of one about b
@@ -59,7 +53,7 @@ descriptors:
 		o := operator{t, s.Admin()}
 		var outcomes []string
 		var left int64
-		for _, body := range []string{call("a", "b"), call("a", "b"), call("b")} {
+		for _, body := range []string{both, both, b} {
 			var explained adminapi.Explanation
 			if err := json.Unmarshal([]byte(o.want(200, "POST", "/v1/explain", body)), &explained); err != nil {
 				t.Fatal(err)

@@ -93,10 +93,7 @@ func (p *listPlay) post(path string, bodies []string) []string {
 	if !p.together {
 		for _, body := range bodies {
 			w := callCheck(p.s, path, body)
-			var said struct {
-				Status     int
-				RetryAfter int `json:"retry_after"`
-			}
+			var said struct{ Status int }
 			p.read(w, &said)
 			text := strings.TrimSpace(w.Body.String())
 			if said.Status == 0 {

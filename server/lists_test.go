@@ -109,10 +109,7 @@ func TestPanicInAList(t *testing.T) {
 	}
 }
 
-// The next check of a list finds what the one before gave back, was charged although it was refused, and
-// took and gave up.
-func TestListsInTheirOrder(t *testing.T) {
-	const rulesOfCalls = `
+const rulesOfCalls = `
 domain: d
 descriptors:
   - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}
@@ -120,18 +117,27 @@ descriptors:
   - {key: q, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
   - {key: z, rate_limit: {unit: day, requests_per_unit: 0}}
 `
-	entry := func(key, more string) string { return `{"entries":[{"key":"` + key + `","value":"x"}]` + more + `}` }
-	call := func(descriptors ...string) string {
-		return `{"domain":"d","descriptors":[` + strings.Join(descriptors, ",") + `]}`
-	}
-	take, back := call(entry("user", `,"hits_addend":5`)), call(entry("user", `,"hits_addend":5,"is_negative_hits":true`))
+
+// callOf is a call for the domain d, and entry a descriptor of it; more are members of that.
+func callOf(descriptors ...string) string {
+	return `{"domain":"d","descriptors":[` + strings.Join(descriptors, ",") + `]}`
+}
+
+func entry(key, more string) string {
+	return `{"entries":[{"key":"` + key + `","value":"x"}]` + more + `}`
+}
+
+// The next check of a list finds what the one before gave back, was charged although it was refused, and
+// took and gave up.
+func TestListsInTheirOrder(t *testing.T) {
+	take, back := callOf(entry("user", `,"hits_addend":5`)), callOf(entry("user", `,"hits_addend":5,"is_negative_hits":true`))
 	for _, c := range []struct {
 		checks []string
 		want   string
 	}{
 		{[]string{take, back, take}, "[200 200 200]"},
-		{[]string{call(entry("c", `,"hits_addend":100`)), call(entry("c", `,"hits_addend":5`))}, "[429 429]"},
-		{[]string{call(entry("q", ""), entry("z", "")), call(entry("q", ""))}, "[429 200]"},
+		{[]string{callOf(entry("c", `,"hits_addend":100`)), callOf(entry("c", `,"hits_addend":5`))}, "[429 429]"},
+		{[]string{callOf(entry("q", ""), entry("z", "")), callOf(entry("q", ""))}, "[429 200]"},
 	} {
 		apart, together := newCalls(t, rulesOfCalls, "rules: []"), newCalls(t, rulesOfCalls, "rules: []")
 		var alone, listed []int
@@ -153,17 +159,9 @@ descriptors:
 
 // Charges of refused calls are shown at the calls that were charged.
 func TestListShowsItsCharges(t *testing.T) {
-	const rulesOfCalls = `
-domain: d
-descriptors:
-  - {key: c, rate_limit: {unit: day, requests_per_unit: 20}}
-  - {key: z, rate_limit: {unit: day, requests_per_unit: 0}}
-`
 	s := newCalls(t, rulesOfCalls, "rules: []")
 	var used []int64
-	for _, answer := range checkEach(t, s,
-		`{"domain":"d","descriptors":[{"entries":[{"key":"c","value":"x"}]},{"entries":[{"key":"z","value":"x"}]}]}`,
-		`{"domain":"d","descriptors":[{"entries":[{"key":"c","value":"x"}],"hits_addend":25}]}`) {
+	for _, answer := range checkEach(t, s, callOf(entry("c", ""), entry("z", "")), callOf(entry("c", `,"hits_addend":25`))) {
 		var said struct{ Decisions []struct{ Used int64 } }
 		if err := json.Unmarshal(answer, &said); err != nil || len(said.Decisions) == 0 {
 			t.Fatal(err, string(answer))
