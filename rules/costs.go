@@ -92,6 +92,8 @@ type estimate struct {
 	asksOnly bool
 	// spent says that cost is no estimate, but the truth.
 	spent bool
+	// whole says that cost is of many requests, so that the cap for one does not apply.
+	whole bool
 }
 
 // toHold is how many units a request holds under the budget l. What the client asked for stays as it
@@ -99,7 +101,7 @@ type estimate struct {
 // first request whose estimate is too high would wait for ever.
 func (r *Rule) toHold(l *stint.Limit, e *estimate) int64 {
 	switch {
-	case e.spent:
+	case e.spent, e.whole:
 		return e.cost
 	case e.asked > l.Capacity():
 		return e.asked

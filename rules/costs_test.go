@@ -73,6 +73,17 @@ func (b *body) Lookup(path []string) (any, bool, error) {
 	return v, ok, nil
 }
 
+func (b *body) Each(path []string, f func(rules.Lookup) error) error {
+	v, _, err := b.Lookup(path)
+	list, _ := v.([]any)
+	for _, one := range list {
+		if err == nil {
+			err = f((&body{value: one}).Lookup)
+		}
+	}
+	return err
+}
+
 func at(v any, path []string) (any, bool) {
 	for _, name := range path {
 		object, _ := v.(map[string]any)
@@ -107,7 +118,7 @@ func asks(t testing.TB, s *rules.Set, in *rules.Input) string {
 // posted is a request with a body.
 func posted(t testing.TB, text string, header ...string) *rules.Input {
 	r := get("/v1/chat/completions", header...)
-	r.Body = jsonBody(t, text)
+	r.Method, r.Body = "POST", jsonBody(t, text)
 	return &rules.Input{Request: r, Client: addr("192.0.2.1"), Cost: 1}
 }
 
@@ -245,7 +256,7 @@ func TestSetReadsBody(t *testing.T) {
 		"tiers: {t: body.a == 1}\nrules: [{name: r, limits: [5 per 1m]}]":                                                             false,
 		"tiers: {t: body.a == 1}\nrules: [{name: r, limits: [5 per 1m], tiers: {t: {times: 2}}}]":                                     true,
 		`rules: [{name: r, tokens: anthropic, limits: [5 per 1m fixed_window hold]}]`:                                                 true,
-		`rules: [{name: r, tokens: anthropic, cost: 5, limits: [5 per 1m fixed_window hold]}]`:                                        false,
+		`rules: [{name: r, tokens: anthropic, cost: 5, limits: [5 per 1m fixed_window hold]}]`:                                        true,
 		`rules: [{name: r, tokens: openai, cost: 5, limits: [5 per 1m fixed_window hold]}]`:                                           true,
 		`rules: [{name: r, tokens: {api: openai, include_usage: false}, cost: 5, limits: [5 per 1m fixed_window hold]}]`:              false,
 		`rules: [{name: r, tokens: {api: openai, include_usage: false}, mode: off, limits: [5 per 1m fixed_window hold]}]`:            false,

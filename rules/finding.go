@@ -55,6 +55,7 @@ const (
 	CodeManyHolds     = "ST024" // an instance has little room left for what is held; found by servers
 	codeDefaultUnused = "ST025" // a default rule that another rule always comes before
 	codeLanguage      = "ST026" // a text that lacks a language which others of its rule have
+	CodeEndpoint      = "ST027" // a preset for tokens met an endpoint that it does not know; found by servers
 )
 
 // Codes are all of them.
@@ -62,7 +63,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint}
 }
 
 // String is the finding as a line of a report.

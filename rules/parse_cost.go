@@ -76,7 +76,7 @@ func parseMaxHold(text string) (int, error) {
 }
 
 func parseTokensAPI(text string) (TokensAPI, error) {
-	api, err := limittext.OneOf(OpenAI, Anthropic)(text)
+	api, err := limittext.OneOf(OpenAI, Anthropic, Gemini)(text)
 	if err != nil {
 		return NoTokens, fmt.Errorf("tokens %w", err)
 	}
@@ -92,27 +92,21 @@ func (p *parser) tokens(to *Tokens) func(*yamlnode.Node) {
 			return
 		}
 		const most = 1 << 40
-		t := NewTokens(NoTokens)
-		var include bool
+		t := NewTokens(OpenAI)
 		found := p.Mapping(n, yamlnode.Fields{
 			"api":             yamlnode.Parsed(p.Reader, &api, parseTokensAPI),
 			"default_output":  p.Int64(&t.DefaultOutput, 1, most),
 			"output_weight":   p.Int64(&t.OutputWeight, 1, 1000),
 			"bytes_per_token": p.Int64(&t.BytesPerToken, 1, 100),
-			"include_usage":   p.Bool(&include),
+			"include_usage":   p.Bool(&t.IncludeUsage),
 		})
 		if found == nil {
 			return
 		}
 		if found["api"] == nil {
-			p.Report(n, "tokens has no api: openai or anthropic")
+			p.Report(n, "tokens has no api: openai, anthropic or gemini")
 		}
-		t.API, t.IncludeUsage = api, api == OpenAI
-		if at := found["include_usage"]; at != nil {
-			if t.IncludeUsage = include; api == Anthropic {
-				p.Report(at, "include_usage is for openai: streams of Anthropic always have their usage")
-			}
-		}
+		t.API = api
 		*to = t
 	}
 }

@@ -30,10 +30,19 @@ type Body interface {
 	// Len is the length of the body in bytes, as far as it is known without reading all of
 	// it: 0 if there is none, -1 if it is not known.
 	Len() int64
+	// Each calls f for each element of the list at path, in order, with a Lookup of the fields of
+	// that element. It stops at the first error, and returns it. If there is no list, it calls
+	// nothing. Its errors are those of Lookup.
+	Each(path []string, f func(Lookup) error) error
 }
+
+// Lookup finds a value like Body.Lookup.
+type Lookup func(path []string) (value any, ok bool, err error)
 
 // Response is what is known of a request when it ends: the variables of Rule.After.
 type Response struct {
+	// Endpoint is what the request asked for.
+	Endpoint Endpoint
 	// Status is the status of the upstream's response; 0: there was none.
 	Status int
 	// Headers has canonical names, as http.Header.Set writes them.

@@ -3,16 +3,17 @@ package rules
 import (
 	"errors"
 	"slices"
-	"strings"
 )
 
-// Tokens is a preset for an API of language models. It estimates the tokens of a request by its
-// body, and finds in the response how many there were. The zero Tokens is none.
+// Tokens is a preset for APIs of language models. It estimates the tokens of a request by its
+// body, and finds in the response how many there were. EndpointOf says whose fields a request has, and
+// whether it uses tokens at all. The zero Tokens is none.
 //
 // A request costs its input tokens and OutputWeight times its output tokens. The estimate of the input
 // is the length of the body divided by BytesPerToken. The estimate of the output is that to which the
 // request limits itself, or DefaultOutput.
 type Tokens struct {
+	// API is the one whose fields are looked for at an endpoint that is not known.
 	API TokensAPI
 	// DefaultOutput is how many output tokens are expected of a request that does not limit
 	// them.
@@ -21,9 +22,9 @@ type Tokens struct {
 	OutputWeight int64
 	// BytesPerToken is how many bytes of the body are expected to make a token of the input.
 	BytesPerToken int64
-	// IncludeUsage makes a gateway ask an OpenAI upstream for the usage at the end of a stream,
-	// by stream_options.include_usage, unless the client's request says whether it wants it. It
-	// is false for other APIs.
+	// IncludeUsage makes a gateway ask for the usage at the end of a stream, by
+	// stream_options.include_usage, where OpenAI's endpoints and those compatible with them send it
+	// only then, whatever the client's request says.
 	IncludeUsage bool
 }
 
@@ -32,53 +33,99 @@ type TokensAPI uint8
 
 const (
 	NoTokens  TokensAPI = iota
-	OpenAI              // chat completions, completions, responses and embeddings
+	OpenAI              // and those compatible with it
 	Anthropic           // messages
+	Gemini              // generateContent
 )
 
-var tokensAPINames = [...]string{"none", "openai", "anthropic"}
+var tokensAPINames = [...]string{"none", "openai", "anthropic", "gemini"}
 
-// String is "none", "openai" or "anthropic".
+// String is "none", "openai", "anthropic" or "gemini".
 func (a TokensAPI) String() string { return nameOf(tokensAPINames[:], uint8(a)) }
 
 // NewTokens returns the preset for an API with its defaults.
 func NewTokens(api TokensAPI) Tokens {
-	return Tokens{API: api, DefaultOutput: 1024, OutputWeight: 5, BytesPerToken: 4, IncludeUsage: api == OpenAI}
+	return Tokens{API: api, DefaultOutput: 1024, OutputWeight: 5, BytesPerToken: 4, IncludeUsage: api != NoTokens}
 }
 
 // tokensForm is where an API has what Tokens needs. Of each list of paths the first that is there
 // counts.
 type tokensForm struct {
-	// limits are the fields of a request that limit its output, and copies is the one that asks for
-	// several outputs; empty: there is none.
-	limits []string
-	copies string
+	// limits are the fields of a request that limit its output, of which the largest counts, and
+	// copies are those that ask for several outputs, likewise.
+	limits, copies [][]string
+	// parts are where a batch has the list of its requests, and part is where an element of it has
+	// the fields of a request.
+	parts [][]string
+	part  []string
 	// input and output are where a response says what it used, and begun where the first event of
-	// a stream says how much output there is so far. added is input that the API counts apart.
-	input, output, begun, added [][]string
+	// a stream says how much output there is so far. addedInput and addedOutput are what the API
+	// counts apart from these.
+	input, output, begun, addedInput, addedOutput [][]string
 }
 
 var tokensForms = [...]tokensForm{
 	OpenAI: {
-		limits: []string{"max_completion_tokens", "max_output_tokens", "max_tokens"},
-		copies: "n",
+		limits: [][]string{{"max_completion_tokens"}, {"max_output_tokens"}, {"max_tokens"}},
+		copies: [][]string{{"n"}},
 		input:  [][]string{{"usage", "prompt_tokens"}, {"usage", "input_tokens"}, {"response", "usage", "input_tokens"}},
 		output: [][]string{{"usage", "completion_tokens"}, {"usage", "output_tokens"}, {"response", "usage", "output_tokens"}},
 	},
 	Anthropic: {
-		limits: []string{"max_tokens"},
-		input:  [][]string{{"usage", "input_tokens"}, {"message", "usage", "input_tokens"}},
-		output: [][]string{{"usage", "output_tokens"}},
-		begun:  [][]string{{"message", "usage", "output_tokens"}},
-		added:  [][]string{{"usage", "cache_creation_input_tokens"}, {"message", "usage", "cache_creation_input_tokens"}},
+		limits:     [][]string{{"max_tokens"}, {"max_tokens_to_sample"}},
+		parts:      [][]string{{"requests"}},
+		part:       []string{"params"},
+		input:      [][]string{{"usage", "input_tokens"}, {"message", "usage", "input_tokens"}},
+		output:     [][]string{{"usage", "output_tokens"}},
+		begun:      [][]string{{"message", "usage", "output_tokens"}},
+		addedInput: [][]string{{"usage", "cache_creation_input_tokens"}, {"message", "usage", "cache_creation_input_tokens"}},
+	},
+	Gemini: { // the names of protocol buffers are read in both of their spellings
+		limits: [][]string{
+			{"generationConfig", "maxOutputTokens"}, {"generationConfig", "max_output_tokens"},
+			{"generation_config", "maxOutputTokens"}, {"generation_config", "max_output_tokens"},
+		},
+		copies: [][]string{
+			{"generationConfig", "candidateCount"}, {"generationConfig", "candidate_count"},
+			{"generation_config", "candidateCount"}, {"generation_config", "candidate_count"},
+		},
+		parts: [][]string{
+			{"batch", "inputConfig", "requests", "requests"}, {"batch", "input_config", "requests", "requests"},
+		},
+		part:        []string{"request"},
+		input:       [][]string{{"usageMetadata", "promptTokenCount"}, {"usageMetadata", "totalTokenCount"}}, // of what is cached, there is the total alone
+		output:      [][]string{{"usageMetadata", "candidatesTokenCount"}},
+		addedInput:  [][]string{{"usageMetadata", "toolUsePromptTokenCount"}},
+		addedOutput: [][]string{{"usageMetadata", "thoughtsTokenCount"}},
 	},
 }
 
-func (t *Tokens) form() *tokensForm { return &tokensForms[t.API] }
+// form is whose fields a request to e has.
+func (t *Tokens) form(e Endpoint) *tokensForm {
+	if e.form != NoTokens {
+		return &tokensForms[e.form]
+	}
+	return &tokensForms[t.API]
+}
+
+// tokensPaths are where responses of any API have what Tokens needs.
+var tokensPaths = func() (all [][]string) {
+	for i := range tokensForms {
+		f := &tokensForms[i]
+		for _, path := range slices.Concat(f.input, f.output, f.begun, f.addedInput, f.addedOutput) {
+			if !slices.ContainsFunc(all, func(known []string) bool { return slices.Equal(known, path) }) {
+				all = append(all, path)
+			}
+		}
+	}
+	return all
+}()
 
 func (t *Tokens) paths() [][]string {
-	f := t.form()
-	return slices.Concat(f.input, f.output, f.begun, f.added)
+	if t.API == NoTokens {
+		return nil
+	}
+	return tokensPaths
 }
 
 const (
@@ -90,55 +137,104 @@ const (
 	streamedToken = 50
 )
 
-// estimate is what a request will cost, by its body; r may be nil. It is an error if the body has one
-// of the fields twice, or in another case: the upstream may take the larger. Of several limits of the
-// output, the largest counts: servers differ in which they take.
+// estimate is what a request will cost, by its endpoint and its body; r may be nil. It is an error if
+// the body has one of the fields twice, or in another case: the upstream may take the larger.
 func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, error) {
+	e := EndpointOf(r)
+	if e.isFree() {
+		return estimate{}, nil
+	}
 	if r == nil || r.Body == nil {
 		return estimate{cost: t.cost(0, t.DefaultOutput)}, nil
 	}
 	prompt := r.Body.Len()
 	switch {
-	case prompt == 0: // such as a list of models
+	case prompt == 0: // such as one to list models
 		return estimate{}, nil
 	case prompt < 0:
 		prompt = unknownPrompt
 	}
-	f := t.form()
-	copies, output := int64(1), int64(0)
-	if t.IncludeUsage {
+	if t.IncludeUsage && e.asks != "" {
 		for _, path := range [][]string{{"stream"}, {"stream_options", "include_usage"}} {
 			if _, _, err := r.Body.Lookup(path); errors.Is(err, ErrTwice) || errors.Is(err, ErrCase) {
 				return estimate{}, err // the upstream may not say what it used
 			}
 		}
 	}
-	for i, name := range append([]string{f.copies}, f.limits...) {
-		if name == "" {
-			continue
-		}
-		n, err := lookupCount(r.Body, name)
-		switch {
-		case errors.Is(err, ErrUnreadable) && unreadable.Cost > 0:
-			return estimate{cost: unreadable.Cost}, nil
-		case errors.Is(err, ErrUnreadable) && unreadable.AsNone:
-		case err != nil:
-			return estimate{}, err
-		case i == 0:
-			copies = max(1, n)
-		default:
-			output = max(output, n)
-		}
+	o, err := t.output(r.Body, e)
+	switch {
+	case errors.Is(err, ErrUnreadable) && unreadable.Cost > 0:
+		return estimate{cost: unreadable.Cost}, nil
+	case errors.Is(err, ErrUnreadable) && unreadable.AsNone:
+		o = output{guessed: 1}
+	case err != nil:
+		return estimate{}, err
 	}
-	if output > 0 {
-		output = times(output, copies)
-		return estimate{cost: t.cost(prompt, output), asked: times(output, t.OutputWeight)}, nil
+	if e.use == embeds {
+		o = output{}
 	}
-	if strings.HasSuffix(r.Path, "/embeddings") && !strings.ContainsAny(r.Path, ";\\") { // which some upstreams cut
+	guessed := times(t.DefaultOutput, o.guessed)
+	return estimate{
+		cost:  t.cost(prompt, min(o.asked+guessed, mostTokens)),
+		asked: times(o.asked, t.OutputWeight),
+		whole: e.use == batches,
+	}, nil
+}
 
-		return estimate{cost: t.cost(prompt, 0)}, nil
+// output is how much output a request asks for: how many tokens, and of how many answers it does not
+// say.
+type output struct{ asked, guessed int64 }
+
+// output is that of a request to e.
+func (t *Tokens) output(b Body, e Endpoint) (all output, err error) {
+	f := t.form(e)
+	if e.use != batches {
+		return f.askedIn(b.Lookup)
 	}
-	return estimate{cost: t.cost(prompt, times(t.DefaultOutput, copies))}, nil
+	for _, path := range f.parts {
+		err = b.Each(path, func(lookup Lookup) error {
+			one, err := f.askedIn(func(path []string) (any, bool, error) { return lookup(slices.Concat(f.part, path)) })
+			all.asked, all.guessed = min(all.asked+one.asked, mostTokens), min(all.guessed+one.guessed, mostTokens)
+			return err
+		})
+		if err != nil {
+			return output{}, err
+		}
+	}
+	if all == (output{}) {
+		all.guessed = 1 // the parts are in a file
+	}
+	return all, nil
+}
+
+// askedIn is the output that one request asks for. Of several limits the largest counts: servers differ in which they
+// take.
+func (f *tokensForm) askedIn(lookup Lookup) (output, error) {
+	copies, err := mostOf(lookup, f.copies)
+	if err != nil {
+		return output{}, err
+	}
+	limit, err := mostOf(lookup, f.limits)
+	if copies = max(1, copies); limit == 0 || err != nil {
+		return output{guessed: copies}, err
+	}
+	return output{asked: times(limit, copies)}, nil
+}
+
+// mostOf is the largest of the positive numbers at paths, at most mostTokens; 0: there is none.
+func mostOf(lookup Lookup, paths [][]string) (most int64, err error) {
+	for _, path := range paths {
+		v, _, err := lookup(path)
+		if errors.Is(err, ErrTooLarge) {
+			return mostTokens, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		n, _ := countOf(v)
+		most = max(most, n)
+	}
+	return most, nil
 }
 
 func (t *Tokens) cost(promptBytes, output int64) int64 {
@@ -151,16 +247,6 @@ func times(a, b int64) int64 {
 		return mostTokens
 	}
 	return a * b
-}
-
-// lookupCount is a positive number of the body, at most mostTokens; 0: it has none there.
-func lookupCount(b Body, name string) (int64, error) {
-	v, _, err := b.Lookup([]string{name})
-	if errors.Is(err, ErrTooLarge) {
-		return mostTokens, nil
-	}
-	n, _ := countOf(v)
-	return n, err
 }
 
 // countOf is a number of JSON that is a whole one, and not negative; mostTokens if it is larger.
@@ -177,12 +263,24 @@ func countOf(v any) (n int64, ok bool) {
 	return min(n, mostTokens), ok
 }
 
-// used is what a response says that it used.
+// used is what a response says that its request used.
 func (t *Tokens) used(resp *Response) (cost int64, known bool) {
-	if t.API == NoTokens {
+	switch {
+	case t.API == NoTokens:
 		return 0, false
+	case resp.Endpoint.isFree():
+		return 0, true // also where the response says what was used before
 	}
-	f := t.form()
+	for _, f := range [...]*tokensForm{t.form(resp.Endpoint), &tokensForms[t.API]} {
+		if input, output, ok := f.used(resp); ok {
+			return input + times(output, t.OutputWeight), true
+		}
+	}
+	return 0, resp.Status >= 400 // a refusal uses nothing
+}
+
+// used is what a response says in the form f, if it does; each at most mostTokens.
+func (f *tokensForm) used(resp *Response) (input, output int64, ok bool) {
 	input, isInput := resp.first(f.input)
 	output, isOutput := resp.first(f.output)
 	if begun, ok := resp.first(f.begun); ok && !isOutput {
@@ -190,11 +288,9 @@ func (t *Tokens) used(resp *Response) (cost int64, known bool) {
 		// leaving early would make the output free.
 		output, isOutput = max(begun, resp.Unzipped/streamedToken), true
 	}
-	if !isInput && !isOutput {
-		return 0, resp.Status >= 400 // a refusal uses nothing
-	}
-	added, _ := resp.first(f.added)
-	return min(input+added, mostTokens) + times(output, t.OutputWeight), true
+	addedInput, _ := resp.first(f.addedInput)
+	addedOutput, _ := resp.first(f.addedOutput)
+	return min(input+addedInput, mostTokens), min(output+addedOutput, mostTokens), isInput || isOutput
 }
 
 // first is the first count that the response has at one of paths.

@@ -82,6 +82,16 @@ func (b *body) Lookup(path []string) (value any, ok bool, err error) {
 	return b.json.Lookup(path)
 }
 
+// Each is for rules.Body.
+func (b *body) Each(path []string, f func(rules.Lookup) error) error {
+	b.load()
+	b.parse()
+	if b.wrong != nil || b.json == nil {
+		return b.wrong
+	}
+	return b.json.Each(path, func(d *usage.Document) error { return f(d.Lookup) })
+}
+
 // parse reads data as JSON, and takes the memory of its values.
 func (b *body) parse() {
 	if b.data == nil || b.json != nil || b.wrong != nil {
@@ -253,14 +263,15 @@ func (b *body) decided() {
 // free returns the memory of the body: when it was passed on, or when the request ends.
 func (b *body) free() { b.freed.Do(b.share.Refund) }
 
-// askForUsage asks an OpenAI upstream to say at the end of a stream what it used, if one of the rules
-// says so: the client's own word is that it does not matter to it.
-func (b *body) askForUsage(all []*rules.Rule) {
-	wanted := false
+// askForUsage asks the upstream to say at the end of a stream what it used, if one of the rules says
+// so: the client's own word is that it does not matter to it. Servers may refuse an option that they do
+// not know, so a body is changed only where the endpoint and the form of the body say that this one does.
+func (b *body) askForUsage(all []*rules.Rule, e rules.Endpoint) {
+	field, wanted := e.Asks(), false
 	for _, r := range all {
 		wanted = wanted || r.Tokens.IncludeUsage && r.Mode == rules.Enforce
 	}
-	if !wanted {
+	if !wanted || field == "" {
 		return
 	}
 	b.load()
@@ -268,11 +279,13 @@ func (b *body) askForUsage(all []*rules.Rule) {
 	if b.wrong != nil || b.json == nil {
 		return
 	}
-	stream, _, err := b.json.Lookup([]string{"stream"})
-	if err != nil || stream != true || !b.json.Has("messages") && !b.json.Has("prompt") {
-		return // the other APIs say it unasked, or do not know the option
+	from, to, ok := b.json.Span([]string{field})
+	if !ok || from == to || b.data[from] != '[' && (field != "prompt" || b.data[from] != '"') {
+		return // it is no request that the endpoint takes
 	}
-	b.setUsage()
+	if stream, _, err := b.json.Lookup([]string{"stream"}); err == nil && stream == true {
+		b.setUsage()
+	}
 }
 
 // setUsage sets stream_options.include_usage in the body that passes on.

@@ -199,24 +199,41 @@ func TestIncludeUsage(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprint(w, r.ContentLength == int64(len(body)), " ", string(body))
 	})
-	const asked = `"stream_options":{"include_usage":true},`
-	for _, c := range []struct{ preset, body, want string }{
-		{"openai", `{"stream": true, "messages": []}`, `{` + asked + `"stream": true, "messages": []}`},
-		{"openai", " {\"prompt\": \"x\",\n\"stream\":true}", " {" + asked + "\"prompt\": \"x\",\n\"stream\":true}"},
-		{"openai", `{"stream": true, "messages": [], "stream_options": null}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true}}`},
-		{"openai", `{"stream": true, "messages": [], "stream_options": {}}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true}}`},
-		{"openai", `{"stream": true, "messages": [], "stream_options": {"a": 1}}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true,"a": 1}}`},
-		{"openai", `{"stream": true, "messages": [], "stream_options": {"include_usage": false}, "n": 1}`, `{"stream": true, "messages": [], "stream_options": {"include_usage": true}, "n": 1}`},
-		{"openai", `{"stream": true, "messages": [], "stream_options": {"include_usage": true}}`, ""},
-		{"openai", `{"stream": false, "messages": []}`, ""},
-		{"openai", `{"messages": []}`, ""},
-		{"openai", `{"stream": true, "input": "x"}`, ""},
-		{"openai", `["stream"]`, ""},
-		{"anthropic", `{"stream": true, "messages": []}`, ""},
+	const chat, asked = "/v1/chat/completions", `"stream_options":{"include_usage":true},`
+	for _, c := range []struct{ preset, path, body, want string }{
+		{"openai", chat, `{"stream": true, "messages": []}`, `{` + asked + `"stream": true, "messages": []}`},
+		{"openai", "/v1/completions", " {\"prompt\": \"x\",\n\"stream\":true}", " {" + asked + "\"prompt\": \"x\",\n\"stream\":true}"},
+		{"openai", chat, `{"stream": true, "messages": [], "stream_options": null}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true}}`},
+		{"openai", chat, `{"stream": true, "messages": [], "stream_options": {}}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true}}`},
+		{"openai", chat, `{"stream": true, "messages": [], "stream_options": {"a": 1}}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true,"a": 1}}`},
+		{"openai", chat, `{"stream": true, "messages": [], "stream_options": {"include_usage": false}, "n": 1}`, `{"stream": true, "messages": [], "stream_options": {"include_usage": true}, "n": 1}`},
+		{"openai", chat, `{"stream": true, "messages": [], "stream_options": {"include_usage": true}}`, ""},
+		{"openai", chat, `{"stream": false, "messages": []}`, ""},
+		{"openai", chat, `{"messages": []}`, ""},
+		{"openai", chat, `{"stream": true, "input": "x"}`, ""},
+		{"openai", chat, `["stream"]`, ""},
+		{"anthropic", "/v1/messages", `{"stream": true, "messages": []}`, ""},
+		{"anthropic", chat, `{"stream": true, "messages": []}`, `{` + asked + `"stream": true, "messages": []}`},
+		{"openai", "/openai/deployments/d/chat/completions", `{"stream": true, "messages": []}`, `{` + asked + `"stream": true, "messages": []}`},
+		{"gemini", "/v1beta/openai/chat/completions", `{"stream": true, "messages": []}`, `{` + asked + `"stream": true, "messages": []}`},
+		{"openai", "/v1/completions", `{"stream": true, "prompt": ["x", "y"]}`, `{` + asked + `"stream": true, "prompt": ["x", "y"]}`},
+		{"openai", "/v1/completions", `{"stream": true, "prompt": {"id": "p"}}`, ""},
+		{"openai", "/v1/completions", `{"stream": true, "messages": []}`, ""},
+		{"openai", chat, `{"stream": true, "messages": "hello"}`, ""},
+		{"openai", chat, `{"stream": true, "messages": {}}`, ""},
+		{"openai", chat, `{"stream": true, "prompt": "x"}`, ""},
+		{"openai", "/v1/images/generations", `{"model":"gpt-image-1","prompt":"a cat","stream":true}`, ""},
+		{"openai", "/v1/audio/speech", `{"model":"tts","input":"hi","stream":true,"messages":[]}`, ""},
+		{"openai", "/v1/responses", `{"prompt":{"id":"p"},"input":"hi","stream":true}`, ""},
+		{"openai", "/v1/responses", `{"prompt":"p","messages":[],"stream":true}`, ""},
+		{"openai", "/v1/embeddings", `{"prompt":"p","messages":[],"stream":true}`, ""},
+		{"openai", "/v1/something/else", `{"prompt":"p","messages":[],"stream":true}`, ""},
+		{"openai", "/v1/chat/completions;x", `{"messages":[],"stream":true}`, ""},
+		{"gemini", "/v1beta/models/m:streamGenerateContent", `{"contents":[],"messages":[],"stream":true}`, ""},
 	} {
 		s := newServer(t, fmt.Sprintf(`rules: [{name: tokens, key: '"all"', tokens: %s, limits: [1000000 per 24h fixed_window hold]}]`, c.preset), everythingTo(up))
 		g := start(t, s)
-		resp, err := http.Post("http://"+g.gateway+"/v1/chat/completions", "application/json", strings.NewReader(c.body))
+		resp, err := http.Post("http://"+g.gateway+c.path, "application/json", strings.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +244,7 @@ func TestIncludeUsage(t *testing.T) {
 			want = c.body
 		}
 		if string(got) != "true "+want {
-			t.Errorf("%s, %s: %s", c.preset, c.body, got)
+			t.Errorf("%s, %s, %s: %s", c.preset, c.path, c.body, got)
 		}
 	}
 }
@@ -293,7 +310,7 @@ func TestAnswersWithoutUsage(t *testing.T) {
 		{"a long stream", "POST", `{"messages":[]}`, "text/event-stream", stream(30), 200, 154, 154},
 		{"an error", "POST", `{"messages":[]}`, "application/json", `{"error":{}}`, 500, 0, 0},
 		{"a list of models", "GET", "", "application/json", `{"data":[]}`, 200, 0, 0},
-		{"a stream of something else", "GET", "", "text/event-stream", stream(3), 200, 15, 15},
+		{"an answer that was made before", "GET", "", "text/event-stream", stream(3), 200, 0, 0},
 	} {
 		for unsettled, want := range map[string]int64{"keep": c.keep, "give_back": c.giveBack} {
 			var m stint.Memory

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 type noticed struct {
 	forwarded, unheld sync.Once
 	mu                sync.Mutex
+	endpoints         map[string]bool // the rules that met one that they do not know
 	found             []rules.Finding // at most one of each, or of each and each rule
 }
 
@@ -138,6 +140,29 @@ func (s *Server) foundUnread(r *rules.Rule) {
 		"compare a response of the upstream with the rule", r.Name, unreadResponses, where)}
 	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	s.set.Load().noticed.add(f)
+}
+
+// endpoint finds a rule whose preset for tokens does not know what an endpoint costs that an upstream
+// serves. It is logged once for each rule.
+func (n *noticed) endpoint(log *slog.Logger, r *rules.Rule, e rules.Endpoint, method, path string) {
+	n.mu.Lock()
+	known := n.endpoints[r.Name]
+	if n.endpoints == nil {
+		n.endpoints = map[string]bool{}
+	}
+	n.endpoints[r.Name] = true
+	n.mu.Unlock()
+	if known {
+		return
+	}
+	why := "of which tokens: " + r.Tokens.API.String() + " does not know what it costs"
+	if e.IsBatch() {
+		why = "which makes a batch of requests that are in a file"
+	}
+	f := rules.Finding{Code: rules.CodeEndpoint, Text: fmt.Sprintf("rule %q met a request to %s %s, %s: it was charged what the response said, or the estimate of one request; "+
+		"give such requests a rule of their own with a cost, or block them", r.Name, shown(method), shown(path), why)}
+	log.Warn(f.Text, "code", f.Code, "rule", r.Name)
+	n.add(f)
 }
 
 // findingsCollector collects the number of open findings of each code at each scrape.

@@ -107,7 +107,10 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		} else {
 			x.prompt = int64(len(x.body.data))
 		}
-		x.body.askForUsage(v.Rules)
+		if x.ending.holds {
+			x.endpoint = rules.EndpointOf(in.Request)
+		}
+		x.body.askForUsage(v.Rules, x.endpoint)
 		s.settlesAtEnd(x, r, v, &a)
 	}
 	return a, nil

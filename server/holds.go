@@ -43,6 +43,8 @@ type result struct {
 	failed func(error) // receives what goes wrong
 	// unread is called once for a rule if no response says what requests did cost.
 	unread func(*rules.Rule)
+	// unknown is called for a rule with tokens that does not know what the endpoint costs.
+	unknown func(*rules.Rule)
 }
 
 // settleTimeout bounds how long the end of a response waits for the store. A settlement that takes
@@ -181,6 +183,12 @@ func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost in
 	if err != nil && how.failed != nil {
 		how.failed(err)
 	}
+	if rule.After == "" && !how.Endpoint.IsKnown() && how.Status/100 == 2 && how.unknown != nil {
+		how.unknown(rule)
+	}
+	if how.Endpoint.IsBatch() && rule.After == "" && how.Status != 0 && how.Status < 400 {
+		return estimate, true // no response to this request says what the parts will use
+	}
 	if estimate == 0 && rule.Cost == "" && rule.After == "" && !known && how.Events == 0 {
 		return 0, true // a request without a body, such as for a list of models, costs no tokens
 	}
@@ -238,7 +246,7 @@ func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httpl
 		acceptReadable(r.Header)
 	}
 	a.OnEnd = func(ctx context.Context, resp *httplimit.Response) {
-		err := x.ending.end(ctx, s.resultOf(x, resp))
+		err := x.ending.end(ctx, s.resultOf(x, r, resp))
 		if err != nil {
 			s.logUncharged("what a request did cost could not be charged", err)
 		}
@@ -246,14 +254,17 @@ func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httpl
 }
 
 // resultOf is how the request of x ended; nil: it did not reach the upstream.
-func (s *Server) resultOf(x *exchange, resp *httplimit.Response) *result {
+func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response) *result {
 	how := &result{
 		Response: rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
 		failed:   func(err error) { s.sampled.failure("the cost of a request cannot be computed", err) },
 		unread:   s.foundUnread,
+		unknown: func(rule *rules.Rule) {
+			s.set.Load().noticed.endpoint(s.log, rule, x.endpoint, r.Method, x.target.RawPath)
+		},
 	}
 	how.Unzipped, how.Events = resp.Passed()
-	how.Prompt = x.prompt
+	how.Prompt, how.Endpoint = x.prompt, x.endpoint
 	if x.wrapped {
 		return how
 	}

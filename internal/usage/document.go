@@ -126,6 +126,37 @@ func (d *Document) Span(path []string) (from, to int, ok bool) {
 	return from, from + len(text), true
 }
 
+// Each calls f with each element of the list at path, in order, as a Document of its own, until f
+// returns an error. If there is no list, it calls nothing.
+func (d *Document) Each(path []string, f func(*Document) error) error {
+	text, err := d.find(path)
+	if err != nil || len(text) == 0 || text[0] != '[' {
+		return err
+	}
+	var p parser
+	p.input = input{more: nothing, buf: text}
+	for p.pass(1); ; {
+		p.space()
+		if p.peek() == ']' {
+			return nil
+		}
+		from := p.at
+		if err := p.value(nil); err != nil {
+			return err
+		}
+		one, err := Parse(text[from:p.at:p.at])
+		if err == nil {
+			err = f(one)
+		}
+		if err != nil {
+			return err
+		}
+		if more, err := p.comma(']'); !more {
+			return err
+		}
+	}
+}
+
 // find is the text of the value of path; nil: there is none.
 func (d *Document) find(path []string) (text []byte, err error) {
 	members := d.members

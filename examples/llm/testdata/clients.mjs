@@ -56,6 +56,25 @@ const stories = {
       anthropic: message.data.usage, streamedMessage: (await stream.finalMessage()).usage, models,
     };
   },
+  // endpoints: what costs tokens, and what does not.
+  async endpoints() {
+    const o = openai("endpoints", { maxRetries: 0 }), a = anthropic("endpoints", { maxRetries: 0 });
+    const made = await o.responses.create({ model: "m", input: "hello" });
+    for (let i = 0; i < 5; i++) await o.responses.retrieve(made.id);
+    await o.responses.inputTokens.count({ model: "m", input: "hello" });
+    await o.moderations.create({ input: "hello" });
+    await o.files.create({ file: new File(["x".repeat(1 << 20)], "a.jsonl"), purpose: "batch" });
+    const batch = await tried(() => o.batches.create({ input_file_id: "f", endpoint: "/v1/responses", completion_window: "24h" }));
+    for (let i = 0; i < 3; i++) await o.batches.retrieve("batch_1");
+    await o.embeddings.create({ model: "m", input: "hello", encoding_format: "float" });
+    await o.images.generate({ model: "gpt-image-1", prompt: "a cat" });
+    for await (const event of await o.images.generate({ model: "gpt-image-1", prompt: "a cat", stream: true })) void event;
+    await a.messages.countTokens({ model: "m", messages: [{ role: "user", content: "hello" }] });
+    const part = (id) => ({ custom_id: id, params: { model: "m", max_tokens: 100, messages: [{ role: "user", content: "hello" }] } });
+    await a.messages.batches.create({ requests: ["a", "b", "c"].map(part) });
+    for (let i = 0; i < 3; i++) await a.messages.batches.retrieve("batch_1");
+    return { batch };
+  },
   // full: four streams run, and a fifth request waits until one has left.
   async full() {
     const result = {};

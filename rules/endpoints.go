@@ -1,0 +1,213 @@
+package rules
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Endpoint is what a request asks of an API of language models. The zero Endpoint is not known.
+type Endpoint struct {
+	use  use
+	form TokensAPI // whose fields the request and its response have; NoTokens: not known
+	asks string    // the field for the model to answer, of an endpoint whose streams have their usage only if asked
+}
+
+// use is what becomes of tokens at an endpoint.
+type use uint8
+
+const (
+	unknownUse use = iota // the estimate is held; what the response says is charged
+	generates             // the same
+	embeds                // the same, and there is no output
+	makes                 // the same, of pictures, sound and films: many responses do not say
+	batches               // the sum of the parts is charged, since no response says what they used
+	batchFiles            // the parts are in a file: the estimate of one request is charged
+	free                  // uses no tokens
+	reads                 // tells what was made before, and perhaps what that used
+)
+
+var useNames = [...]string{"unknown", "generates", "embeds", "makes", "batch", "batch of a file", "free", "reads"}
+
+func (u use) String() string { return nameOf(useNames[:], uint8(u)) }
+
+// endpointRow is an endpoint: the last segments of the paths of its POST requests, of which * stands
+// for one segment, or in *:verb for what is before the verb.
+type endpointRow struct {
+	path string
+	Endpoint
+}
+
+// endpoints are those of OpenAI, Anthropic and Gemini, as their documents and their official clients
+// had them in November 2026. The first that fits counts. What is before these segments does not
+// matter: /v1, /openai/deployments/x and /v1beta/openai are all in use. docs/tokens.md has this table.
+var endpoints = []endpointRow{
+	{"chat/completions", Endpoint{generates, OpenAI, "messages"}},
+	{"completions", Endpoint{generates, OpenAI, "prompt"}},
+	{"responses", Endpoint{use: generates, form: OpenAI}},
+	{"responses/compact", Endpoint{use: generates, form: OpenAI}},
+	{"threads/runs", Endpoint{use: generates, form: OpenAI}},
+	{"threads/*/runs", Endpoint{use: generates, form: OpenAI}},
+	{"threads/*/runs/*/submit_tool_outputs", Endpoint{use: generates, form: OpenAI}},
+	{"threads/*/messages", Endpoint{use: free}},
+	{"messages", Endpoint{use: generates, form: Anthropic}},
+	{"complete", Endpoint{use: generates, form: Anthropic}},
+	{"*:rawPredict", Endpoint{use: generates, form: Anthropic}},
+	{"*:streamRawPredict", Endpoint{use: generates, form: Anthropic}},
+	{"*:generateContent", Endpoint{use: generates, form: Gemini}},
+	{"*:streamGenerateContent", Endpoint{use: generates, form: Gemini}},
+
+	{"embeddings", Endpoint{use: embeds, form: OpenAI}},
+	{"*:embedContent", Endpoint{use: embeds, form: Gemini}},
+	{"*:batchEmbedContents", Endpoint{use: embeds, form: Gemini}},
+	{"cachedContents", Endpoint{use: embeds, form: Gemini}},
+
+	{"images/generations", Endpoint{use: makes, form: OpenAI}},
+	{"images/edits", Endpoint{use: makes, form: OpenAI}},
+	{"images/variations", Endpoint{use: makes, form: OpenAI}},
+	{"audio/speech", Endpoint{use: makes, form: OpenAI}},
+	{"audio/transcriptions", Endpoint{use: makes, form: OpenAI}},
+	{"audio/translations", Endpoint{use: makes, form: OpenAI}},
+	{"videos", Endpoint{use: makes, form: OpenAI}},
+	{"videos/edits", Endpoint{use: makes, form: OpenAI}},
+	{"videos/extensions", Endpoint{use: makes, form: OpenAI}},
+	{"videos/*/remix", Endpoint{use: makes, form: OpenAI}},
+	{"*:predict", Endpoint{use: makes, form: Gemini}},
+	{"*:predictLongRunning", Endpoint{use: makes, form: Gemini}},
+
+	{"messages/batches", Endpoint{use: batches, form: Anthropic}},
+	{"*:batchGenerateContent", Endpoint{use: batches, form: Gemini}},
+	{"batches", Endpoint{use: batchFiles, form: OpenAI}},
+	{"*:asyncBatchEmbedContent", Endpoint{use: batchFiles, form: Gemini}},
+	{"evals/*/runs", Endpoint{use: batchFiles, form: OpenAI}},
+
+	{"messages/count_tokens", Endpoint{use: free}},
+	{"responses/input_tokens", Endpoint{use: free}},
+	{"*:countTokens", Endpoint{use: free}},
+	{"*:computeTokens", Endpoint{use: free}},
+	{"moderations", Endpoint{use: free}},
+	{"chat/completions/*", Endpoint{use: free}},
+	{"responses/*/cancel", Endpoint{use: free}},
+	{"batches/*/cancel", Endpoint{use: free}},
+	{"batches/*:cancel", Endpoint{use: free}},
+	{"messages/batches/*/cancel", Endpoint{use: free}},
+	{"videos/characters", Endpoint{use: free}},
+	{"realtime/client_secrets", Endpoint{use: free}},
+	{"realtime/sessions", Endpoint{use: free}},
+	{"realtime/transcription_sessions", Endpoint{use: free}},
+	{"realtime/translations/client_secrets", Endpoint{use: free}},
+	{"realtime/calls/*/accept", Endpoint{use: free}},
+	{"realtime/calls/*/hangup", Endpoint{use: free}},
+	{"realtime/calls/*/refer", Endpoint{use: free}},
+	{"realtime/calls/*/reject", Endpoint{use: free}},
+	{"fine_tuning/jobs/*/cancel", Endpoint{use: free}},
+	{"fine_tuning/jobs/*/pause", Endpoint{use: free}},
+	{"fine_tuning/jobs/*/resume", Endpoint{use: free}},
+	{"fine_tuning/checkpoints/*/permissions", Endpoint{use: free}},
+	{"fine_tuning/alpha/graders/validate", Endpoint{use: free}},
+}
+
+// freeRoots are resources that are stored and arranged, and use no tokens: all POST requests below
+// them that are not in endpoints.
+var freeRoots = []string{
+	"files", "uploads", "vector_stores", "containers", "conversations", "assistants", "threads", "evals", "skills",
+	"organization", "organizations", "projects", "chatkit", // OpenAI, some of Anthropic, too
+	"agents", "environments", "memory_stores", "user_profiles", "vaults", "tunnels", // Anthropic
+	"fileSearchStores", "corpora", "operations", // Gemini
+}
+
+// EndpointOf is the endpoint of a request; nil: the zero Endpoint. A request that only reads, by its
+// method, is known whatever its path. One that is upgraded is not: what passes then is not read.
+func EndpointOf(r *Request) Endpoint {
+	if r == nil || r.Header["Upgrade"] != nil || strings.ContainsAny(r.Path, ";\\") { // which some upstreams cut
+		return Endpoint{}
+	}
+	switch r.Method {
+	case http.MethodPost, "": // a check may not say
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
+		if r.Body == nil || r.Body.Len() == 0 {
+			return Endpoint{use: reads}
+		}
+		return Endpoint{}
+	default:
+		return Endpoint{}
+	}
+	path := strings.TrimSuffix(r.Path, "/")
+	for i := range endpoints {
+		if e := &endpoints[i]; e.fits(path) {
+			return e.Endpoint
+		}
+	}
+	if isBelowFreeRoot(path) {
+		return Endpoint{use: free}
+	}
+	return Endpoint{}
+}
+
+// fits reports whether the last segments of path are those of e. Those that cost tokens fit in any
+// case of their letters, as some upstreams take them.
+func (e *endpointRow) fits(path string) bool {
+	pattern := e.path
+	for {
+		var want, got string
+		pattern, want = cutLast(pattern)
+		path, got = cutLast(path)
+		if !e.fitsSegment(want, got) {
+			return false
+		}
+		if pattern == "" {
+			return true
+		}
+	}
+}
+
+func (e *endpointRow) fitsSegment(want, got string) bool {
+	if rest, any := strings.CutPrefix(want, "*"); any {
+		return len(got) > len(rest) && e.same(got[len(got)-len(rest):], rest)
+	}
+	return e.same(got, want)
+}
+
+func (e *endpointRow) same(got, want string) bool {
+	return got == want || e.use != free && strings.EqualFold(got, want)
+}
+
+// cutLast cuts the last segment off a path.
+func cutLast(path string) (rest, segment string) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(0, i)], path[i+1:]
+}
+
+// isBelowFreeRoot reports whether the first segment of path that names a resource is one of freeRoots:
+// the first of all, or the one after a version.
+func isBelowFreeRoot(path string) bool {
+	if _, last := cutLast(path); strings.Contains(last, ":") {
+		return false // a verb of Google's, which may be about anything
+	}
+	begins := true
+	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if begins {
+			for _, root := range freeRoots {
+				if segment == root {
+					return true
+				}
+			}
+		}
+		begins = segment == "openai" || len(segment) > 1 && segment[0] == 'v' && '0' <= segment[1] && segment[1] <= '9'
+	}
+	return false
+}
+
+// IsKnown reports whether the table of endpoints has it, and what a request to it costs.
+func (e Endpoint) IsKnown() bool { return e.use != unknownUse && e.use != batchFiles }
+
+// Asks is the field of a request that has what the model is to answer, a list or a text, at an endpoint
+// whose streams tell what they used only if stream_options.include_usage asks for that. Empty: streams
+// tell it, or there are none.
+func (e Endpoint) Asks() string { return e.asks }
+
+// IsBatch reports whether a request is charged what it held, because no response says what the parts of
+// the batch use.
+func (e Endpoint) IsBatch() bool { return e.use == batches || e.use == batchFiles }
+
+// isFree reports whether a request uses no tokens.
+func (e Endpoint) isFree() bool { return e.use == free || e.use == reads }

@@ -1,0 +1,161 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// modelCall is a request to an API of language models, and its answer.
+type modelCall struct {
+	method, path, kind, body string
+	status                   int
+	answer                   string
+	charged                  int64
+}
+
+// charge makes calls through the gateway, or in a program, and checks what each is charged.
+func charge(t *testing.T, fields string, wrapped bool, calls []modelCall) {
+	t.Helper()
+	var m stint.Memory
+	var now modelCall
+	answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(max(200, now.status))
+		fmt.Fprint(w, now.answer)
+	})
+	s := newServer(t, `rules: [{name: tokens, key: '"all"', `+fields+`, limits: [1000000000 per 365d fixed_window hold, 2 in_flight]}]`, over(&m), everythingTo(upstream(t, answers)))
+	h := s.Gateway()
+	if wrapped {
+		h = s.Wrap(answers)
+	}
+	var before int64
+	for _, now = range calls {
+		r := httptest.NewRequest(now.method, now.path, strings.NewReader(now.body))
+		if r.Header.Set("Content-Type", "application/json"); now.kind != "" {
+			r.Header.Set("Content-Type", now.kind)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != max(200, now.status) || w.Body.String() != now.answer {
+			t.Errorf("%s %s: %d %s", now.method, now.path, w.Code, w.Body)
+		}
+		wantHeld(t, s, &m, 0)
+		used := usedBy(t, s, &m)
+		if used-before != now.charged {
+			t.Errorf("%s, wrapped %t: %s %s %.60s: %d charged, want %d", fields, wrapped, now.method, now.path, now.body, used-before, now.charged)
+		}
+		before = used
+	}
+}
+
+// Requests are charged where tokens are used, and nowhere else.
+func TestTokensAreChargedWhereTheyAreUsed(t *testing.T) {
+	const (
+		stored  = `{"id": "resp_1", "status": "completed", "usage": {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}}`
+		batched = `{"id": "batch_1", "status": "completed", "usage": {"input_tokens": 400000, "output_tokens": 200000}}`
+		gemini  = `{"candidates": [], "usageMetadata": {"promptTokenCount": 10, "toolUsePromptTokenCount": 3, "candidatesTokenCount": 4, "thoughtsTokenCount": 2, "totalTokenCount": 19}}`
+	)
+	part := `{"custom_id": "a", "params": {"max_tokens": 100, "messages": []}}`
+	thousand := `{"requests": [` + strings.Repeat(part+", ", 999) + part + `]}`
+	guess := func(body string, output int64) int64 { return (int64(len(body))+3)/4 + 5*output }
+	inline := `{"batch": {"inputConfig": {"requests": {"requests": [{"request": {"generationConfig": {"maxOutputTokens": 7}}}, {"request": {"generation_config": {"max_output_tokens": 5, "candidate_count": 2}}}, {"request": {}}]}}}}`
+	file := `{"input_file_id": "file_1", "endpoint": "/v1/chat/completions"}`
+	for _, api := range []string{"openai", "anthropic", "gemini"} {
+		for _, unsettled := range []string{"keep", "give_back"} {
+			for _, wrapped := range []bool{false, true} {
+				charge(t, "tokens: "+api+", unsettled: "+unsettled, wrapped, []modelCall{
+					{"POST", "/v1/responses", "", `{"input": "hi", "stream": false}`, 0, stored, 45},
+					{"GET", "/v1/responses/resp_1", "", "", 0, stored, 0},
+					{"GET", "/v1/responses/resp_1", "", "", 0, stored, 0},
+					{"GET", "/v1/responses/resp_1?stream=true", "", "", 0, stored, 0},
+					{"GET", "/v1/batches/batch_1", "", "", 0, batched, 0},
+					{"GET", "/v1/batches/batch_1", "", "", 0, batched, 0},
+					{"DELETE", "/v1/responses/resp_1", "", "", 0, stored, 0},
+					{"POST", "/v1/responses/resp_1/cancel", "", "", 0, stored, 0},
+					{"POST", "/v1/messages/count_tokens", "", `{"messages": ["` + strings.Repeat("a", 50) + `"]}`, 0, `{"input_tokens": 17}`, 0},
+					{"POST", "/v1/responses/input_tokens", "", `{"input": "hi"}`, 0, `{"input_tokens": 17}`, 0},
+					{"POST", "/v1beta/models/g:countTokens", "", `{"contents": []}`, 0, `{"totalTokens": 17}`, 0},
+					{"POST", "/v1/moderations", "", `{"input": "hi"}`, 0, `{"results": []}`, 0},
+					{"POST", "/v1/files", "multipart/form-data; boundary=x", strings.Repeat("x", 1<<20), 0, `{"id": "file_1"}`, 0},
+					{"POST", "/v1/uploads/u/parts", "multipart/form-data; boundary=x", strings.Repeat("x", 1<<20), 0, `{"id": "part_1"}`, 0},
+					{"POST", "/v1/embeddings", "", `{"input": "hello, you"}`, 0, `{"usage": {"prompt_tokens": 4, "total_tokens": 4}}`, 4},
+					{"POST", "/v1/images/generations", "", `{"prompt": "a cat"}`, 0, `{"data": [], "usage": {"input_tokens": 50, "output_tokens": 1000}}`, 5050},
+					{"POST", "/v1/audio/transcriptions", "multipart/form-data; boundary=x", "--x", 0, `{"text": "", "usage": {"type": "tokens", "input_tokens": 14, "output_tokens": 10}}`, 64},
+					{"POST", "/v1/messages", "", `{"max_tokens": 10, "messages": []}`, 0, `{"usage": {"input_tokens": 7, "output_tokens": 2}}`, 17},
+					{"POST", "/v1beta/models/g:generateContent", "", `{"contents": []}`, 0, gemini, 10 + 3 + 5*(4+2)},
+					{"POST", "/v1beta/models/g:streamGenerateContent", "", `{"contents": []}`, 0, gemini, 10 + 3 + 5*(4+2)},
+					{"POST", "/v1beta/models/g:embedContent", "", `{"content": {}}`, 0, `{"usageMetadata": {"promptTokenCount": 6}}`, 6},
+					{"POST", "/v1/messages/batches", "", thousand, 0, `{"id": "msgbatch_1", "processing_status": "in_progress"}`, guess(thousand, 100_000)},
+					{"POST", "/v1/messages/batches", "", thousand, 400, `{"type": "error"}`, 0},
+					{"GET", "/v1/messages/batches/msgbatch_1/results", "", "", 0, `{"result": {"message": {"usage": {"input_tokens": 7, "output_tokens": 2}}}}`, 0},
+					{"POST", "/v1beta/models/g:batchGenerateContent", "", inline, 0, `{"name": "batches/1"}`, guess(inline, 7+10+1024)},
+					{"POST", "/v1/batches", "", file, 0, `{"id": "batch_1", "usage": {"input_tokens": 0, "output_tokens": 0}}`, guess(file, 1024)},
+					{"POST", "/v1/something", "", `{"input": "hi"}`, 0, `{"usage": {"prompt_tokens": 4, "input_tokens": 4}, "usageMetadata": {"promptTokenCount": 4}}`, 4},
+				})
+			}
+		}
+	}
+}
+
+// A batch holds the sum of its parts, whatever one request may hold; more than the budget never fits.
+func TestBatchesHoldTheirSum(t *testing.T) {
+	for _, c := range []struct {
+		parts, most int64
+		status      int
+	}{{1, 100, 200}, {1000, 500_000, 200}, {3000, 1_000_000, 429}} {
+		part := `{"params": {"max_tokens": 100}}`
+		body := `{"requests": [` + strings.Repeat(part+",", int(c.parts)-1) + part + `]}`
+		s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: anthropic, max_hold: 1%, limits: [1000000 per 365d fixed_window hold]}]`,
+			everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) {})))
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/v1/messages/batches", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		s.Gateway().ServeHTTP(w, r)
+		if w.Code != c.status || c.status == 429 && w.Header().Get("Retry-After") != "" {
+			t.Errorf("%d parts: %d, Retry-After %q", c.parts, w.Code, w.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// An endpoint that the table does not know is found once for each rule, if the upstream serves it.
+func TestUnknownEndpointIsFound(t *testing.T) {
+	var log logged
+	status := 404
+	s := newServer(t, `rules: [{name: a, key: '"a"', tokens: openai, limits: [1000000 per 365d fixed_window hold]}, {name: b, key: '"b"', tokens: openai, cost_after: 5, limits: [1000000 per 365d fixed_window hold]}]`,
+		logTo(&log), everythingTo(upstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })))
+	send := func(method, path string) {
+		r := httptest.NewRequest(method, path, strings.NewReader(`{"a": 1}`))
+		r.Header.Set("Content-Type", "application/json")
+		s.Gateway().ServeHTTP(httptest.NewRecorder(), r)
+	}
+	found := func() (texts []string) {
+		for _, f := range s.Findings() {
+			if f.Code == rules.CodeEndpoint {
+				texts = append(texts, f.Text)
+			}
+		}
+		return texts
+	}
+	send("POST", "/v1/rerank")
+	status = 200
+	send("POST", "/v1/chat/completions")
+	send("POST", "/v1/files")
+	if all := found(); all != nil {
+		t.Errorf("found %q", all)
+	}
+	send("POST", "/v1/rerank")
+	send("POST", "/v1/other")
+	all := found()
+	if len(all) != 1 || !strings.Contains(all[0], `rule "a" met a request to POST /v1/rerank, of which tokens: openai does not know`) {
+		t.Errorf("found %q", all)
+	}
+	if text := log.taken(); strings.Count(text, `code=ST027`) != 1 {
+		t.Error(text)
+	}
+}
