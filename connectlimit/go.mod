@@ -9,4 +9,9 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
+require (
+	github.com/andybalholm/brotli v1.3.0 // indirect
+	github.com/klauspost/compress v1.20.1 // indirect
+)
+
 replace github.com/stintdev/stint => ../

@@ -108,7 +108,7 @@ func (w *watchedWriter) final(status int) {
 	}
 	w.response.Status = status
 	if h := w.Header(); len(w.paths) > 0 && w.running > 0 {
-		w.response.usage = usage.New(w.paths, h.Get("Content-Type"), h.Get("Content-Encoding"))
+		w.response.usage = usage.New(w.paths, h.Get("Content-Type"), strings.Join(h.Values("Content-Encoding"), ","))
 	}
 }
 

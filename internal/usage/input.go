@@ -39,6 +39,27 @@ func (in *input) skipBOM() {
 	}
 }
 
+// ahead returns the next n bytes, which stay, or fewer at the end.
+func (in *input) ahead(n int) []byte {
+	if in.peek(); len(in.buf)-in.at >= n {
+		return in.buf[in.at : in.at+n]
+	}
+	var head []byte // the parts do not stay
+	for len(head) < n && in.peek() != end {
+		head = append(head, in.buf[in.at])
+		in.at++
+	}
+	rest := *in
+	*in = input{buf: head, more: func() []byte {
+		if p := rest.buf[rest.at:]; len(p) > 0 {
+			rest.at = len(rest.buf)
+			return p
+		}
+		return rest.more()
+	}}
+	return head
+}
+
 // source is an input as package flate reads it, which reads no further than it must.
 type source struct {
 	input
@@ -76,16 +97,17 @@ func (s *source) ReadByte() (byte, error) {
 // eventReader divides server-sent events, or lines.
 type eventReader struct {
 	in     *input
-	lines  bool // each line is an event
-	inData bool // the next bytes are data, up to the end of the line
-	ended  bool // the event has
-	begun  bool // the event has data
-	cr     bool // the last line ended with CR, so that LF belongs to it
+	ends   string // the bytes that end a line
+	plain  bool   // each line is an event, not of fields
+	inData bool   // the next bytes are data, up to the end of the line
+	ended  bool   // the event has
+	begun  bool   // the event has data
+	cr     bool   // the last line ended with CR, so that LF belongs to it
 }
 
 // next reports whether there may be another event.
 func (e *eventReader) next() bool {
-	e.ended, e.begun, e.inData = false, false, e.lines
+	e.ended, e.begun, e.inData = false, false, e.plain
 	return e.peek() != end
 }
 
@@ -115,7 +137,7 @@ func (e *eventReader) data() []byte {
 				return part
 			}
 			e.inData = false
-			e.ended = e.ended || e.lines
+			e.ended = e.ended || e.plain
 			continue
 		}
 		switch e.peek() {
@@ -126,8 +148,7 @@ func (e *eventReader) data() []byte {
 			e.ended = true
 		default:
 			if !e.isData() {
-				for e.line() != nil {
-				}
+				e.skipLine()
 				continue
 			}
 			e.inData = true
@@ -147,7 +168,7 @@ func (e *eventReader) line() []byte {
 		return nil
 	}
 	rest := e.in.buf[e.in.at:]
-	n := bytes.IndexAny(rest, "\r\n")
+	n := bytes.IndexAny(rest, e.ends)
 	switch {
 	case n < 0:
 		n = len(rest)
@@ -159,7 +180,7 @@ func (e *eventReader) line() []byte {
 	return rest[:n]
 }
 
-// endLine skips CR or LF.
+// endLine skips the byte that ends a line.
 func (e *eventReader) endLine() {
 	e.cr = e.in.buf[e.in.at] == '\r'
 	e.in.at++
@@ -184,4 +205,10 @@ func (e *eventReader) isData() bool {
 		return true
 	}
 	return false
+}
+
+// skipLine skips the rest of a line.
+func (e *eventReader) skipLine() {
+	for e.line() != nil {
+	}
 }

@@ -69,15 +69,90 @@ func walk(d *json.Decoder, at []string, found func([]string, any)) any {
 	return v
 }
 
-// modelEvents is model for server-sent events.
-func modelEvents(data []byte, paths [][]string) []any {
+// modelTop is model for a body or a part of a stream: JSON values, one after the other. In a list,
+// each path is also looked for in the elements that are objects. ok is false if one is not JSON;
+// events is how many there are, and objects in lists.
+func modelTop(data []byte, paths [][]string) (values []any, events int64, ok bool) {
+	values = make([]any, len(paths))
+	for d := json.NewDecoder(bytes.NewReader(data)); ; {
+		var top json.RawMessage
+		if err := d.Decode(&top); err != nil {
+			return values, events, err == io.EOF
+		}
+		of, _ := model(top, paths)
+		update(values, of)
+		objects := objectsOf(top)
+		for _, object := range objects {
+			of, _ := model(object, paths)
+			update(values, of)
+		}
+		events += max(int64(len(objects)), 1)
+	}
+}
+
+// objectsOf are the elements of a list that are objects; none if it is no list.
+func objectsOf(data []byte) (objects []json.RawMessage) {
+	var list []json.RawMessage
+	_ = json.Unmarshal(data, &list)
+	for _, element := range list {
+		if element[0] == '{' {
+			objects = append(objects, element)
+		}
+	}
+	return objects
+}
+
+// modelBody is what a Reader finds in data, which has come to its end. ok is false if it is too odd
+// for the model.
+func modelBody(data []byte, contentType string, paths [][]string) (values []any, events int64, ok bool) {
 	text := strings.TrimPrefix(string(data), "\ufeff")
+	start := strings.TrimLeft(text, " \t\r\n")
+	isEvents := contentType == "text/event-stream"
+	switch {
+	case start == "":
+		return make([]any, len(paths)), 0, true
+	case start[0] == 0x1e:
+		values, events = modelEach(strings.Split(start, "\x1e"), paths)
+		return values, events, true
+	case strings.ContainsRune("{[", rune(start[0])), !isEvents && strings.ContainsRune("\"-0123456789tfn", rune(start[0])):
+		all := strings.Split(strings.ReplaceAll(start, "\r", "\n"), "\n")
+		first := json.Valid([]byte(all[0]))
+		if len(all) > 1 && first && strings.TrimSpace(strings.Join(all[1:], "")) != "" {
+			values, events = modelEach(all, paths)
+			_, more := modelEach(all[1:], paths)
+			return values, events, more > 0 || contentType == "application/jsonl"
+		}
+		values, events, ok = modelTop([]byte(start), paths)
+		if contentType != "application/jsonl" && json.Valid([]byte(start)) {
+			events = int64(len(objectsOf([]byte(start))))
+		}
+		return values, events, ok
+	case isEvents, hasField(start):
+		values, events = modelEvents(text, paths)
+		return values, events, true
+	case contentType == "application/jsonl":
+		values, events = modelEach(strings.Split(strings.ReplaceAll(start, "\r", "\n"), "\n"), paths)
+		return values, events, true
+	}
+	return make([]any, len(paths)), 0, true
+}
+
+func hasField(line string) bool {
+	for _, name := range []string{":", "data:", "event:", "id:", "retry:"} {
+		if strings.HasPrefix(line, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// modelEvents is modelEach for server-sent events.
+func modelEvents(text string, paths [][]string) ([]any, int64) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
-	values := make([]any, len(paths))
-	var event []string
+	var all, event []string
 	for _, line := range append(strings.Split(text, "\n"), "") {
 		if line == "" {
-			take(values, []byte(strings.Join(event, "\n")), paths)
+			all = append(all, strings.Join(event, "\n"))
 			event = nil
 			continue
 		}
@@ -85,24 +160,32 @@ func modelEvents(data []byte, paths [][]string) []any {
 			event = append(event, strings.TrimPrefix(value, " "))
 		}
 	}
-	return values
+	return modelEach(all, paths)
 }
 
-// modelLines is model for lines.
-func modelLines(data []byte, paths [][]string) []any {
-	values := make([]any, len(paths))
-	text := strings.ReplaceAll(strings.TrimPrefix(string(data), "\ufeff"), "\r", "\n")
-	for line := range strings.SplitSeq(text, "\n") {
-		take(values, []byte(line), paths)
+// modelEach has the last values of parts, of which those count that are JSON.
+func modelEach(parts []string, paths [][]string) (values []any, events int64) {
+	values = make([]any, len(paths))
+	for _, part := range parts {
+		if of, n, ok := modelTop([]byte(part), paths); ok {
+			update(values, of)
+			events += n
+		}
 	}
-	return values
+	return values, events
 }
 
-func take(values []any, data []byte, paths [][]string) {
-	found, _ := model(data, paths)
-	for i, v := range found {
+func update(values, by []any) {
+	for i, v := range by {
 		if v != nil {
 			values[i] = v
 		}
 	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -42,14 +44,45 @@ func (n *node) child(name []byte) *node {
 	return n.children[string(name)]
 }
 
+// index is child for an index of a list.
+func (n *node) index(i int) *node {
+	if !n.hasChildren() {
+		return nil
+	}
+	var digits [20]byte
+	return n.child(strconv.AppendInt(digits[:0], int64(i), 10))
+}
+
 func (n *node) hasChildren() bool { return n != nil && n.children != nil }
+
+// both is a node for what a and b lead to. It may share their parts.
+func both(a, b *node) *node {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	n := &node{children: maps.Clone(a.children), leaves: slices.Concat(a.leaves, b.leaves)}
+	for name, child := range b.children {
+		if n.children == nil {
+			n.children = map[string]*node{}
+		}
+		n.children[name] = both(n.children[name], child)
+	}
+	return n
+}
 
 // parser reads JSON values. It accepts what encoding/json does, down to maxDepth.
 type parser struct {
 	input
-	root  *node
-	found func(i int, value any) // is called with each value of each path, unless it is null
+	root    *node
+	found   func(i int, value any) // is called with each value of each path, unless it is null
+	element func()                 // is called after each element of a list at the top; may be nil
+	objects int64                  // elements of the list at the top that are objects
 
+	passed  int64 // bytes that were read
+	line    int64 // passed, where the last white space with an end of line ended
 	depth   int
 	keeping int    // texts that are being kept, one within the other
 	kept    []byte // what was read since the outermost began
@@ -66,14 +99,48 @@ var errSyntax = errors.New("it is not JSON")
 // document reads a value that is all of in. If in ends before the value, the error is
 // io.ErrUnexpectedEOF.
 func (p *parser) document(in input) error {
-	p.input, p.depth, p.keeping = in, 0, 0
-	if err := p.value(p.root); err != nil {
+	p.input = in
+	if err := p.top(); err != nil {
 		return err
 	}
 	if p.space(); p.peek() != end {
 		return errSyntax
 	}
 	return nil
+}
+
+// top reads the next value of the input, from the root of the paths. If it is a list, a path is
+// also looked for in each of its elements that is an object.
+func (p *parser) top() error {
+	p.depth, p.keeping, p.objects = 0, 0, 0
+	if p.space(); p.peek() != '[' {
+		return p.value(p.root)
+	}
+	return p.nested(p.root, p.elements)
+}
+
+// elements reads a list at the top.
+func (p *parser) elements(n *node) error {
+	if p.peek() == ']' {
+		p.pass(1)
+		return nil
+	}
+	for i := 0; ; i++ {
+		child := n.index(i)
+		if p.peek() == '{' {
+			child = both(n, child)
+			p.objects++
+		}
+		if err := p.value(child); err != nil {
+			return err
+		}
+		if p.element != nil {
+			p.element()
+		}
+		if more, err := p.comma(']'); !more {
+			return err
+		}
+	}
 }
 
 // pass skips n bytes of buf.
@@ -85,6 +152,7 @@ func (p *parser) pass(n int) {
 		}
 	}
 	p.at += n
+	p.passed += int64(n)
 }
 
 // keep starts to keep a text; drop, which gets what keep returned, ends it and returns the text,
@@ -110,11 +178,17 @@ func (p *parser) wrong() error {
 }
 
 func (p *parser) space() {
-	for {
+	for ended := false; ; {
 		switch p.peek() {
-		case ' ', '\t', '\r', '\n':
+		case '\r', '\n':
+			ended = true
+			p.pass(1)
+		case ' ', '\t':
 			p.pass(1)
 		default:
+			if ended {
+				p.line = p.passed
+			}
 			return
 		}
 	}
@@ -254,12 +328,7 @@ func (p *parser) list(n *node) error {
 		return nil
 	}
 	for i := 0; ; i++ {
-		var child *node
-		if n.hasChildren() {
-			var digits [20]byte
-			child = n.child(strconv.AppendInt(digits[:0], int64(i), 10))
-		}
-		if err := p.value(child); err != nil {
+		if err := p.value(n.index(i)); err != nil {
 			return err
 		}
 		if more, err := p.comma(']'); !more {

@@ -15,6 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/usage"
 )
@@ -30,9 +33,15 @@ var paths = [][]string{
 
 // read feeds data in parts of random sizes, and returns the values of paths.
 func read(t testing.TB, data []byte, contentType, encoding string, seed uint64) ([]any, error) {
-	r := usage.New(paths, contentType, encoding)
 	random := rand.New(rand.NewPCG(seed, 1))
 	most := 1 + random.IntN(len(data)+1)
+	r := usage.New(paths, contentType, encoding)
+	feed(t, r, data, most, random)
+	return valuesOf(r), r.Err()
+}
+
+// feed gives data to r in parts of at most most bytes, and closes it.
+func feed(t testing.TB, r *usage.Reader, data []byte, most int, random *rand.Rand) {
 	part := make([]byte, most)
 	for rest := data; len(rest) > 0; {
 		n := copy(part, rest[:min(len(rest), 1+random.IntN(most))])
@@ -43,11 +52,14 @@ func read(t testing.TB, data []byte, contentType, encoding string, seed uint64) 
 		rest = rest[n:]
 	}
 	r.Close()
+}
+
+func valuesOf(r *usage.Reader) []any {
 	values := make([]any, len(paths))
 	for i, p := range paths {
 		values[i], _ = r.Value(p)
 	}
-	return values, r.Err()
+	return values
 }
 
 const openAI = `data: {"id":"1","choices":[{"delta":{"content":"The \"usage\": {\"total_tokens\": 1} of \\"}}],"usage":null}
@@ -132,6 +144,25 @@ var encodings = map[string]func([]byte) []byte{
 	" deflate": func(b []byte) []byte {
 		return zipped(b, func(w io.Writer) flusher { f, _ := flate.NewWriter(w, 5); return f })
 	},
+	"br":   brotlied,
+	"zstd": zstded,
+	"Gzip, identity,, BR": func(b []byte) []byte {
+		return brotlied(zipped(b, func(w io.Writer) flusher { return gzip.NewWriter(w) }))
+	},
+	"br,zstd": func(b []byte) []byte { return zstded(brotlied(b)) },
+}
+
+func brotlied(b []byte) []byte {
+	return zipped(b, func(w io.Writer) flusher { return brotli.NewWriterLevel(w, 3) })
+}
+
+// zstded makes windows of 8 MiB, the largest that are allowed.
+func zstded(b []byte) []byte {
+	return zipped(b, func(w io.Writer) flusher { return must(newZstd(w)) })
+}
+
+func newZstd(w io.Writer) (*zstd.Encoder, error) {
+	return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(8<<20), zstd.WithEncoderLevel(zstd.SpeedFastest))
 }
 
 type flusher interface {
@@ -155,6 +186,8 @@ func TestSeenSoFar(t *testing.T) {
 		for encoding, by := range map[string]func(io.Writer) flusher{
 			"gzip":    func(w io.Writer) flusher { return gzip.NewWriter(w) },
 			"deflate": func(w io.Writer) flusher { return zlib.NewWriter(w) },
+			"br":      func(w io.Writer) flusher { return brotli.NewWriter(w) },
+			"zstd":    func(w io.Writer) flusher { return must(newZstd(w)) },
 		} {
 			var out bytes.Buffer
 			w := by(&out)
@@ -174,17 +207,35 @@ func TestSeenSoFar(t *testing.T) {
 }
 
 func TestUnreadable(t *testing.T) {
-	bomb := encodings["gzip"](bytes.Repeat([]byte{' '}, 64<<20))
+	spaces := bytes.Repeat([]byte{' '}, 64<<20)
+	bomb := encodings["gzip"](spaces)
+	var wide bytes.Buffer
+	z, _ := zstd.NewWriter(&wide, zstd.WithWindowSize(16<<20), zstd.WithSingleSegment(false))
+	z.Write([]byte(`{"usage":{"total_tokens":1}}`))
+	z.Flush()
+	z.Close()
 	for _, c := range []struct{ name, kind, encoding, body, err string }{
-		{"another type", "text/html", "", `{"usage":{"total_tokens":1}}`, "content type"},
-		{"no type", "", "", `{"usage":{"total_tokens":1}}`, "content type"},
-		{"brotli", "application/json", "br", "x", "content encoding"},
-		{"two encodings", "application/json", "gzip, gzip", "x", "content encoding"},
-		{"not JSON at the end", "application/json", "", `{"usage":{"total_tokens":1}} {`, "not JSON"},
+		{"another type", "text/html", "", `<p>{"usage":{"total_tokens":1}}`, "content type"},
+		{"no type", "", "", `The "usage": {"usage":{"total_tokens":1}}`, "content type"},
+		{"a picture", "image/png", "", "\x89PNG\r\n\x1a\n{}", "content type"},
+		{"another encoding", "application/json", "compress", "x", "content encoding"},
+		{"many encodings", "application/json", "gzip, gzip, gzip, gzip, gzip", "x", "content encoding"},
+		{"one of two encodings", "application/json", "gzip, gzip", string(encodings["gzip"]([]byte(`{"usage":{"total_tokens":1}}`))), "compressed body"},
+		{"not JSON at the end", "application/json", "", `{"usage":{"total_tokens":1}}}`, "not JSON"},
+		{"not JSON after it", "application/json", "", `{"usage":{"total_tokens":1}} {]`, "not JSON"},
+		{"not JSON in the next line", "application/json", "", "{\"usage\":{\"total_tokens\":1}}\n}", "not JSON"},
+		{"a list that is not JSON", "application/json", "", `[{"usage":{"total_tokens":1}}, x]`, "not JSON"},
+		{"not JSON in a declared form", "application/json", "", `The end`, "not JSON"},
+		{"not brotli", "application/json", "br", "\xff\xff\xff\xff\xff\xff\xff\xff\xff", "compressed body"},
+		{"not zstd", "application/json", "zstd", `{"usage":{"total_tokens":1}}`, "compressed body"},
 		{"not JSON", "application/problem+json", "", `{"usage":{"total_tokens":1},}`, "not JSON"},
 		{"not gzip", "application/json", "gzip", `{"usage":{"total_tokens":1}}`, "compressed body"},
 		{"damaged gzip", "text/event-stream", "gzip", string(encodings["gzip"]([]byte("x"))[:10]) + "\xff\xff\xff\xff\xff", "compressed body"},
 		{"a bomb", "application/json", "gzip", string(bomb), "grows"},
+		{"a bomb of brotli", "application/json", "br", string(encodings["br"](spaces)), "grows"},
+		{"a bomb of zstd", "application/json", "zstd", string(encodings["zstd"](spaces)), "grows"},
+		{"a bomb in a bomb", "application/json", "gzip, gzip", string(encodings["gzip"](bomb)), "grows"},
+		{"a large window", "application/json", "zstd", wide.String(), "compressed body"},
 		{"deep", "application/json", "", strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "deep"},
 	} {
 		got, err := read(t, []byte(c.body), c.kind, c.encoding, 7)
@@ -241,39 +292,39 @@ func TestCloseEndsTheCoroutine(t *testing.T) {
 }
 
 func FuzzReader(f *testing.F) {
-	for _, body := range []string{openAI, anthropic, `{"usage":{"total_tokens":1}}`, `[1e5,-0.5,"\ud834\udd1e",true,false,null]`, "data\ndata:5\n\n", "{\"usage\":1}\r\n{}"} {
+	for _, body := range []string{openAI, anthropic, `{"usage":{"total_tokens":1}}`, `[1e5,-0.5,"\ud834\udd1e",true,false,null]`, "data\ndata:5\n\n", "{\"usage\":1}\r\n{}",
+		`[{"usage":1},{"usage":{"total_tokens":2}},[]]`, `{"usage":1}{"usage":2} [3]`, "{\n\"usage\":1}\n{}", "\x1e{\"usage\":1}\n\x1e{\"usage\":2}\n", "\n data: 1\ndata: {\"usage\":2}\n"} {
 		f.Add([]byte(body), uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, body []byte, seed uint64) {
 		if bytes.Count(body, []byte("["))+bytes.Count(body, []byte("{")) > 900 {
 			t.Skip()
 		}
-		compare := func(kind string, want []any) {
-			t.Helper()
+		for _, kind := range []string{"text/event-stream", "application/jsonl", "application/json", "text/plain"} {
 			encoding := "" // mostly: the others are slow
 			if names := slices.Sorted(maps.Keys(encodings)); seed%8 == 0 {
 				encoding = names[seed/8%uint64(len(names))]
 			}
-			if got, _ := read(t, encodings[encoding](body), kind, encoding, seed); !reflect.DeepEqual(got, want) {
-				t.Fatalf("%s, %q: %v, want %v", kind, encoding, got, want)
+			r := usage.New(paths, kind, encoding)
+			random := rand.New(rand.NewPCG(seed, 1))
+			feed(t, r, encodings[encoding](body), 1+random.IntN(len(body)+1), random)
+			got := valuesOf(r)
+			want, wantEvents, known := modelBody(body, kind, paths)
+			if _, events := r.Passed(); known && (!reflect.DeepEqual(got, want) || events != wantEvents) {
+				t.Fatalf("%s, %q: %v of %d events, want %v of %d", kind, encoding, got, events, want, wantEvents)
 			}
-		}
-		compare("text/event-stream", modelEvents(body, paths))
-		compare("application/jsonl", modelLines(body, paths))
-		want, valid := model(bytes.TrimPrefix(body, []byte("\ufeff")), paths)
-		got, err := read(t, body, "application/json", "", seed)
-		if valid {
-			compare("application/json", want)
-		} else if err != nil && !reflect.DeepEqual(got, want) {
-			t.Fatalf("%v: values %v of what is no JSON", err, got)
-		}
-		if valid && err != nil {
-			t.Fatalf("JSON was not read: %v", err)
+			if r.Err() != nil && !reflect.DeepEqual(got, make([]any, len(paths))) {
+				t.Fatalf("%s, %q: %v: values %v of what is no JSON", kind, encoding, r.Err(), got)
+			}
+			if r.Err() != nil && json.Valid(body) {
+				t.Fatalf("%s, %q: JSON was not read: %v", kind, encoding, r.Err())
+			}
 		}
 		// What is read of an arbitrary body that claims to be compressed matters less; it must
 		// end.
-		read(t, body, "text/event-stream", "gzip", seed)
-		read(t, body, "text/event-stream", "deflate", seed)
+		for _, encoding := range []string{"gzip", "deflate", "br", "zstd"} {
+			read(t, body, "text/event-stream", encoding, seed)
+		}
 	})
 }
 
