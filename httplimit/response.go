@@ -32,10 +32,11 @@ type Response struct {
 }
 
 // JSON returns the last value that the response had at one of Answer.Usage: a string, bool, int64
-// or float64, or a []any or map[string]any of those. The response is one JSON value, server-sent
-// events or lines with a JSON value each; it may be compressed by gzip or deflate. A path has
-// the names of members of objects and the indices of elements of lists. It is not ok if the
-// response had no value there but null, or one of more than 64 KiB, or could not be read.
+// or float64, or a []any or map[string]any of those. A path has the names of members of objects and
+// the indices of elements of lists. The response is one JSON value, several that follow each other in
+// lines or otherwise, or server-sent events, whatever its content type; it may be compressed by gzip,
+// deflate, br or zstd. If it is a list, path is also looked for in each of its objects. JSON is not
+// ok if the response had no value there but null, or one of more than 64 KiB, or could not be read.
 func (r *Response) JSON(path []string) (value any, ok bool) {
 	if r.usage == nil {
 		return nil, false
@@ -43,8 +44,9 @@ func (r *Response) JSON(path []string) (value any, ok bool) {
 	return r.usage.Value(path)
 }
 
-// Passed returns how much of the response JSON has read: its bytes without compression, and the
-// server-sent events or lines that are JSON. Both are 0 if JSON reads nothing.
+// Passed returns how much of the response JSON has read: its bytes without compression, and its
+// server-sent events, lines or other parts that are JSON, or the objects of the list that it is. Both
+// are 0 if JSON reads nothing.
 func (r *Response) Passed() (bytes, events int64) {
 	if r.usage == nil {
 		return 0, 0

@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"bufio"
+	"compress/flate"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -57,8 +58,8 @@ func TestOnEnd(t *testing.T) {
 		handler http.HandlerFunc
 		want    ended
 	}{
-		{"nothing written", func(http.ResponseWriter, *http.Request) {}, ended{200, 0, nil, true}},
-		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, ended{204, 0, nil, true}},
+		{"nothing written", func(http.ResponseWriter, *http.Request) {}, ended{200, 0, nil, false}},
+		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, ended{204, 0, nil, false}},
 		{"text after early hints", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); fmt.Fprint(w, "hello") }, ended{200, 5, nil, true}},
 		{"JSON", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -83,6 +84,15 @@ func TestOnEnd(t *testing.T) {
 			fmt.Fprint(z, events)
 			z.Close()
 		}, ended{200, 101, int64(42), false}},
+		{"lines in two encodings, without a type", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			w.Header()["Content-Encoding"] = []string{"deflate", "GZIP"}
+			z, _ := gzip.NewWriterLevel(w, gzip.NoCompression)
+			f, _ := flate.NewWriter(z, flate.NoCompression)
+			fmt.Fprint(f, "{}\n{\"usage\":{\"total_tokens\":42}}\n")
+			f.Close()
+			z.Close()
+		}, ended{200, 71, int64(42), false}},
 		{"a panic before the header", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ended{0, 0, nil, false}},
 		{"a panic amid events", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")

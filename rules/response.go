@@ -51,7 +51,8 @@ type Response struct {
 	Bytes   int64
 	Seconds float64
 	// Unzipped is how many bytes of the body were read to find JSON, without compression, and
-	// Events how many server-sent events or lines with JSON those had.
+	// Events how many parts of a stream with JSON those had: server-sent events, lines, or objects
+	// of a list.
 	Unzipped, Events int64
 	// Prompt is how many bytes the request's body had; 0: none, or it is not known.
 	Prompt int64

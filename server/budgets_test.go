@@ -58,8 +58,13 @@ func TestGatewaySettles(t *testing.T) {
 		{"the status", "response.status >= 500 ? 0 : 3", "", "", "", 503, 0},
 		{"seconds", "response.seconds >= 0.0 && response.seconds < 10.0 ? 4 : 5", "", "", "", 200, 4},
 		{"no usage", "response.json.usage.total_tokens", "application/json", "", "{}", 200, 100},
-		{"another type", "response.json.usage.total_tokens", "text/html", "", whole, 200, 100},
-		{"another encoding", "response.json.usage.total_tokens", "application/json", "br", whole, 200, 100},
+		{"a list", "response.json.usage.total_tokens", "application/json", "", `[{"usage": {"total_tokens": 1}}, ` + whole + "]", 200, 42},
+		{"a list that ends early", "response.json.usage.total_tokens", "application/json", "", `[{"usage": {"total_tokens": 1}}, ` + whole + `, {"us`, 200, 42},
+		{"lines", "response.json.usage.total_tokens", "text/plain", "", "{\"usage\": {\"total_tokens\": 1}}\n" + whole + "\n", 200, 42},
+		{"another type", "response.json.usage.total_tokens", "text/html", "", whole, 200, 42},
+		{"events of another type", "response.json.usage.total_tokens", "application/octet-stream", "", events, 200, 42},
+		{"a page", "response.json.usage.total_tokens", "text/html", "", "<p>" + whole, 200, 100},
+		{"another encoding", "response.json.usage.total_tokens", "application/json", "compress", whole, 200, 100},
 		{"not JSON", "response.json.usage.total_tokens", "application/json", "", whole + "}", 200, 100},
 		{"a negative cost", "0 - response.json.usage.total_tokens", "application/json", "", whole, 200, 100},
 		{"an error", "1 / (response.status - 200)", "", "", "", 200, 100},
@@ -176,11 +181,12 @@ func TestGatewaySettlesBrokenRequests(t *testing.T) {
 func TestAcceptEncodingIsReadable(t *testing.T) {
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%q", r.Header["Accept-Encoding"]) })
 	for _, c := range []struct{ rule, sent, want string }{
-		{"cost_after: response.json.a,", "gzip, br;q=1.0, deflate;q=0.5, zstd, *", `["gzip, deflate;q=0.5"]`},
-		{"cost_after: response.json.a,", "br", `["identity"]`},
+		{"cost_after: response.json.a,", "gzip, br;q=1.0, deflate;q=0.5, zstd, *", `["gzip, br;q=1.0, deflate;q=0.5, zstd"]`},
+		{"cost_after: response.json.a,", "compress, BR", `["BR"]`},
+		{"cost_after: response.json.a,", "compress", `["identity"]`},
 		{"cost_after: response.json.a,", "", `[]`},
-		{"cost_after: response.bytes,", "br", `["br"]`},
-		{"", "br", `["br"]`},
+		{"cost_after: response.bytes,", "compress", `["compress"]`},
+		{"", "compress", `["compress"]`},
 	} {
 		g := start(t, newServer(t, fmt.Sprintf(budget, c.rule), everythingTo(up)))
 		var headers []string

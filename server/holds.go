@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/usage"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -288,8 +289,7 @@ func acceptReadable(h http.Header) {
 	for _, line := range lines {
 		for part := range strings.SplitSeq(line, ",") {
 			name, _, _ := strings.Cut(part, ";")
-			switch strings.ToLower(strings.TrimSpace(name)) {
-			case "gzip", "x-gzip", "deflate", "identity":
+			if usage.Decodes(strings.TrimSpace(name)) {
 				kept = append(kept, strings.TrimSpace(part))
 			}
 		}
