@@ -99,3 +99,11 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 		return c
 	}
 }
+
+// Instances returns how many instances share the store, as last counted; at least 1. It never waits.
+func (s *Server) Instances() int {
+	if !s.fleet.IsLayered() {
+		return 1
+	}
+	return max(1, int(s.fleet.Live()))
+}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/stintdev/stint"
 )
 
@@ -283,3 +285,10 @@ func (s *Server) cutRest(cut context.CancelFunc) {
 			"stop_timeout", s.settings.StopTimeout.String(), "among_them", strings.Join(c.examples, ", "))
 	}
 }
+
+// Gatherer gathers the metrics of /metrics, for a listener that Run does not serve.
+func (s *Server) Gatherer() prometheus.Gatherer { return s.metrics.registry }
+
+// RegisterMetrics adds the metrics of a service beside s to those of /metrics. It panics if one of
+// them is there already.
+func (s *Server) RegisterMetrics(c prometheus.Collector) { s.metrics.registry.MustRegister(c) }
