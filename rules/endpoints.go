@@ -9,6 +9,7 @@ import (
 type Endpoint struct {
 	use  use
 	form TokensAPI // whose fields the request and its response have; NoTokens: not known
+	late bool      // the answer may be made after the response, and is read by its ID
 	asks string    // the field for the model to answer, of an endpoint whose streams have their usage only if asked
 }
 
@@ -41,9 +42,9 @@ type endpointRow struct {
 // had them in November 2026. The first that fits counts. What is before these segments does not
 // matter: /v1, /openai/deployments/x and /v1beta/openai are all in use. docs/tokens.md has this table.
 var endpoints = []endpointRow{
-	{"chat/completions", Endpoint{generates, OpenAI, "messages"}},
-	{"completions", Endpoint{generates, OpenAI, "prompt"}},
-	{"responses", Endpoint{use: generates, form: OpenAI}},
+	{"chat/completions", Endpoint{use: generates, form: OpenAI, asks: "messages"}},
+	{"completions", Endpoint{use: generates, form: OpenAI, asks: "prompt"}},
+	{"responses", Endpoint{use: generates, form: OpenAI, late: true}},
 	{"responses/compact", Endpoint{use: generates, form: OpenAI}},
 	{"threads/runs", Endpoint{use: generates, form: OpenAI}},
 	{"threads/*/runs", Endpoint{use: generates, form: OpenAI}},
@@ -76,7 +77,7 @@ var endpoints = []endpointRow{
 
 	{"messages/batches", Endpoint{use: batches, form: Anthropic}},
 	{"*:batchGenerateContent", Endpoint{use: batches, form: Gemini}},
-	{"batches", Endpoint{use: batchFiles, form: OpenAI}},
+	{"batches", Endpoint{use: batchFiles, form: OpenAI, late: true}},
 	{"*:asyncBatchEmbedContent", Endpoint{use: batchFiles, form: Gemini}},
 	{"evals/*/runs", Endpoint{use: batchFiles, form: OpenAI}},
 
@@ -106,6 +107,12 @@ var endpoints = []endpointRow{
 	{"fine_tuning/alpha/graders/validate", Endpoint{use: free}},
 }
 
+// lateReads are the endpoints where an answer is read that was made after the response to its request.
+var lateReads = []endpointRow{
+	{"responses/*", Endpoint{use: reads, form: OpenAI, late: true}},
+	{"batches/*", Endpoint{use: reads, form: OpenAI, late: true}},
+}
+
 // freeRoots are resources that are stored and arranged, and use no tokens: all POST requests below
 // them that are not in endpoints.
 var freeRoots = []string{
@@ -121,24 +128,35 @@ func EndpointOf(r *Request) Endpoint {
 	if r == nil || r.Header["Upgrade"] != nil || strings.ContainsAny(r.Path, ";\\") { // which some upstreams cut
 		return Endpoint{}
 	}
+	path := strings.TrimSuffix(r.Path, "/")
 	switch r.Method {
 	case http.MethodPost, "": // a check may not say
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
-		if r.Body == nil || r.Body.Len() == 0 {
-			return Endpoint{use: reads}
+		if r.Body != nil && r.Body.Len() != 0 {
+			return Endpoint{}
 		}
-		return Endpoint{}
+		if e := find(lateReads, path); r.Method == http.MethodGet && e.late {
+			return e
+		}
+		return Endpoint{use: reads}
 	default:
 		return Endpoint{}
 	}
-	path := strings.TrimSuffix(r.Path, "/")
-	for i := range endpoints {
-		if e := &endpoints[i]; e.fits(path) {
-			return e.Endpoint
-		}
+	if e := find(endpoints, path); e != (Endpoint{}) {
+		return e
 	}
 	if isBelowFreeRoot(path) {
 		return Endpoint{use: free}
+	}
+	return Endpoint{}
+}
+
+// find is the first of rows that fits path; the zero Endpoint: none does.
+func find(rows []endpointRow, path string) Endpoint {
+	for i := range rows {
+		if rows[i].fits(path) {
+			return rows[i].Endpoint
+		}
 	}
 	return Endpoint{}
 }
@@ -208,6 +226,13 @@ func (e Endpoint) Asks() string { return e.asks }
 // IsBatch reports whether a request is charged what it held, because no response says what the parts of
 // the batch use.
 func (e Endpoint) IsBatch() bool { return e.use == batches || e.use == batchFiles }
+
+// AnswersLate reports whether the answer may be made after the response; see Tokens.Announced.
+func (e Endpoint) AnswersLate() bool { return e.late && e.use != reads }
+
+// ReadsLater reports whether a request reads an answer that may have been made after the response to the
+// request for it; see Tokens.Later.
+func (e Endpoint) ReadsLater() bool { return e.late && e.use == reads }
 
 // isFree reports whether a request uses no tokens.
 func (e Endpoint) isFree() bool { return e.use == free || e.use == reads }

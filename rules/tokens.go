@@ -118,7 +118,7 @@ var tokensPaths = func() (all [][]string) {
 			}
 		}
 	}
-	return all
+	return slices.Concat(all, answerIDs, answerStatuses)
 }()
 
 func (t *Tokens) paths() [][]string {
@@ -291,6 +291,52 @@ func (f *tokensForm) used(resp *Response) (input, output int64, ok bool) {
 	addedInput, _ := resp.first(f.addedInput)
 	addedOutput, _ := resp.first(f.addedOutput)
 	return min(input+addedInput, mostTokens), min(output+addedOutput, mostTokens), isInput || isOutput
+}
+
+// Announced is the ID of an answer that a response promises, and that is made after it; empty: none. What
+// the request is charged is an estimate then, and Later finds the truth.
+func (t *Tokens) Announced(resp *Response) (id string) {
+	if e := resp.Endpoint; t.API == NoTokens || !e.late || e.use == reads || resp.Status/100 != 2 {
+		return ""
+	}
+	return resp.text(answerIDs)
+}
+
+// Later is what an answer used that was announced before, and its ID. It is not ok if the response is
+// none that reads such an answer, or the answer is not complete.
+func (t *Tokens) Later(resp *Response) (id string, used int64, ok bool) {
+	if t.API == NoTokens || !resp.Endpoint.ReadsLater() || resp.Status/100 != 2 {
+		return "", 0, false
+	}
+	switch resp.text(answerStatuses) {
+	case "completed", "failed", "incomplete", "cancelled", "expired":
+	default:
+		return "", 0, false
+	}
+	input, output, ok := t.form(resp.Endpoint).used(resp)
+	id = resp.text(answerIDs)
+	return id, input + times(output, t.OutputWeight), ok && id != ""
+}
+
+// Where a response has the ID of an answer and how far it is.
+var (
+	answerIDs      = [][]string{{"id"}, {"response", "id"}}
+	answerStatuses = [][]string{{"status"}, {"response", "status"}}
+)
+
+// text is the first text that the response has at one of paths.
+func (resp *Response) text(paths [][]string) string {
+	for _, path := range paths {
+		if resp.JSON == nil {
+			break
+		}
+		if v, _ := resp.JSON(path); v != nil {
+			if text, ok := v.(string); ok {
+				return text
+			}
+		}
+	}
+	return ""
 }
 
 // first is the first count that the response has at one of paths.

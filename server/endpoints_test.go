@@ -2,13 +2,19 @@ package server_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
+	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
 )
 
 // modelCall is a request to an API of language models, and its answer.
@@ -157,5 +163,89 @@ func TestUnknownEndpointIsFound(t *testing.T) {
 	}
 	if text := log.taken(); strings.Count(text, `code=ST027`) != 1 {
 		t.Error(text)
+	}
+}
+
+// What an answer that is made later used is charged once, when it is first read: beyond the estimate that
+// its request was charged.
+func TestAnswersMadeLater(t *testing.T) {
+	const (
+		body    = `{"input": "hi", "background": true}` // 35 bytes: 9 tokens
+		queued  = `{"id": "resp_1", "status": "queued", "usage": null}`
+		running = `{"id": "resp_1", "status": "in_progress", "usage": {"input_tokens": 1, "output_tokens": 1}}`
+		long    = `{"id": "resp_1", "status": "completed", "usage": {"input_tokens": 4000, "output_tokens": 50000}}`
+		short   = `{"id": "resp_2", "status": "incomplete", "usage": {"input_tokens": 40, "output_tokens": 5}}`
+		batched = `{"id": "batch_1", "status": "completed", "usage": {"input_tokens": 400000, "output_tokens": 200000}}`
+		file    = `{"input_file_id": "file_1"}` // 27 bytes: 7 tokens
+	)
+	for _, wrapped := range []bool{false, true} {
+		charge(t, "tokens: openai", wrapped, []modelCall{
+			{"GET", "/v1/responses/resp_1", "", "", 0, long, 0}, // not asked for here
+			{"POST", "/v1/responses", "", body, 0, queued, 9 + 5120},
+			{"GET", "/v1/responses/resp_1", "", "", 0, queued, 0},
+			{"GET", "/v1/responses/resp_1", "", "", 0, running, 0},
+			{"GET", "/v1/responses/resp_1", "", "", 404, `{"error": {}}`, 0},
+			{"GET", "/v1/responses/resp_1", "", "", 0, long, 254_000 - (9 + 5120)},
+			{"GET", "/v1/responses/resp_1", "", "", 0, long, 0},
+			{"GET", "/v1/responses/resp_1", "", "", 0, long, 0},
+			{"POST", "/v1/responses", "", body, 0, strings.ReplaceAll(queued, "_1", "_2"), 9 + 5120},
+			{"GET", "/v1/responses/resp_2", "", "", 0, short, 0}, // less than its estimate
+			{"GET", "/v1/responses/resp_2", "", "", 0, short, 0},
+			{"POST", "/v1/responses", "", body, 400, `{"id": "resp_3"}`, 0},
+			{"GET", "/v1/responses/resp_3", "", "", 0, strings.ReplaceAll(long, "_1", "_3"), 0},
+			{"POST", "/v1/batches", "", file, 0, `{"id": "batch_1", "status": "validating"}`, 7 + 5120},
+			{"GET", "/v1/batches/batch_1", "", "", 0, strings.ReplaceAll(batched, "completed", "finalizing"), 0},
+			{"GET", "/v1/batches/batch_1", "", "", 0, batched, 1_400_000 - (7 + 5120)},
+			{"GET", "/v1/batches/batch_1", "", "", 0, batched, 0},
+			{"GET", "/v1/batches/batch_1", "", "", 0, batched, 0},
+		})
+	}
+}
+
+// However many read an answer at once, through two instances, it is charged once to each budget.
+func TestAnswersMadeLaterAreChargedOnce(t *testing.T) {
+	const file = `rules: [{name: tokens, key: '"all"', tokens: openai, max_hold: 1%, limits: [100000 per 365d fixed_window hold, 2000000 per 365d sliding_log hold]}]`
+	var answer atomic.Value
+	up := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, answer.Load())
+	})
+	urls, servers, store := twoGateways(t, redistest.Start(t), file, up, func(*server.Config) {})
+	send := func(method, url, body string) {
+		r, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	used := func() (all [2]int64) {
+		for i, l := range servers[0].Rules().Rules[0].Limits {
+			d, err := stint.NewLimiter(store).Peek(t.Context(), "all", l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[i] = d.Used()
+		}
+		return all
+	}
+	answer.Store(`{"id": "resp_1", "status": "queued"}`)
+	send("POST", urls[0]+"/v1/responses", `{"input": "hi"}`)
+	await.Until(t, "the estimate is charged, one of them capped", func() bool { return used() == [2]int64{1000, 4 + 5120} })
+	answer.Store(`{"id": "resp_1", "status": "completed", "usage": {"input_tokens": 0, "output_tokens": 5000}}`)
+	for range 2 { // what the first charge too often, the second find
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() { send("GET", urls[i%2]+"/v1/responses/resp_1", "") })
+		}
+		all.Wait()
+		await.Until(t, "the rest is charged, once", func() bool { return used() == [2]int64{25_000, 25_000} })
 	}
 }

@@ -111,7 +111,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 			x.endpoint = rules.EndpointOf(in.Request)
 		}
 		x.body.askForUsage(v.Rules, x.endpoint)
-		s.settlesAtEnd(x, r, v, &a)
+		s.settlesAtEnd(x, r, v, one[0].asks, &a)
 	}
 	return a, nil
 }

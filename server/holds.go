@@ -44,6 +44,8 @@ type result struct {
 	failed func(error) // receives what goes wrong
 	// unread is called once for a rule if no response says what requests did cost.
 	unread func(*rules.Rule)
+	// announced is where it is kept what was charged for an answer that is made later.
+	announced stint.Store
 	// unknown is called for a rule with tokens that does not know what the endpoint costs.
 	unknown func(*rules.Rule)
 }
@@ -137,12 +139,30 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		k.counters.of(rule).holds.cost(a.Units(), costs[i])
 	}
 	err := k.reservation.Settle(ctx, costs...)
+	if how != nil && how.announced != nil {
+		err = errors.Join(err, k.announce(ctx, how, costs))
+	}
 	lost := errors.Is(err, stint.ErrHoldLost)
 	k.each(func(c *holdCounters) { c.ended(how != nil, lost) })
 	if err != nil {
 		return &unchargedError{k.rules[0].Name, k.asks[0].Key, err}
 	}
 	return nil
+}
+
+// announce keeps what was charged for an answer that is made later.
+func (k *kept) announce(ctx context.Context, how *result, costs []int64) (err error) {
+	for i := range k.asks {
+		a, rule := &k.asks[i], k.rules[i]
+		if !isBudget(a) || rule.After != "" {
+			continue
+		}
+		if id := rule.Tokens.Announced(&how.Response); id != "" {
+			later := laterAsk{rule, a.Key, a.Limit}
+			err = errors.Join(err, later.announce(ctx, how.announced, id, costs[i]))
+		}
+	}
+	return err
 }
 
 // unchargedError says that something of a request is not charged: err. Its text has no key, because
@@ -229,7 +249,7 @@ func (k *kept) each(f func(*holdCounters)) {
 }
 
 // settlesAtEnd has what r holds settled when it ends, if v let it pass.
-func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httplimit.Answer) {
+func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, asks []stint.Ask, a *httplimit.Answer) {
 	if x == nil || !x.ending.holds || !v.Allowed {
 		return
 	}
@@ -246,8 +266,13 @@ func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httpl
 	if len(a.Usage) > 0 {
 		acceptReadable(r.Header)
 	}
+	var later []laterAsk
+	if x.endpoint.ReadsLater() {
+		later = laterAsks(asks, v.Rules)
+	}
 	a.OnEnd = func(ctx context.Context, resp *httplimit.Response) {
-		err := x.ending.end(ctx, s.resultOf(x, r, resp))
+		how := s.resultOf(x, r, resp)
+		err := errors.Join(x.ending.end(ctx, how), readLater(ctx, s.decider.Store, later, how))
 		if err != nil {
 			s.logUncharged("what a request did cost could not be charged", err)
 		}
@@ -263,6 +288,9 @@ func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response
 		unknown: func(rule *rules.Rule) {
 			s.set.Load().noticed.endpoint(s.log, rule, x.endpoint, r.Method, x.target.RawPath)
 		},
+	}
+	if x.endpoint.AnswersLate() {
+		how.announced = s.decider.Store
 	}
 	how.Unzipped, how.Events = resp.Passed()
 	how.Prompt, how.Endpoint = x.prompt, x.endpoint

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// Some answers are made after the response to the request for them: background responses, batches,
+// and streams that a client has left. Such a request is charged an estimate. When an answer is read
+// later that says what it used, what it used beyond that is charged, once, whoever reads it how often.
+//
+// What the request was charged is kept in the store meanwhile, as the use of a limit that nobody else
+// has: its key is of the caller, the budget and the answer. The first reader takes all that is left
+// of that limit, which can only be taken once.
+
+// announced is the limit that keeps what requests were charged for answers that are made later. Its
+// period is how long after the request the rest is charged.
+var announced = stint.MustLimit("later: 4503599627370495 per 7d sliding_log")
+
+// laterAsk is a budget that an answer is charged to.
+type laterAsk struct {
+	rule  *rules.Rule
+	key   string
+	limit *stint.Limit
+}
+
+// laterAsks are the budgets of a request that reads an answer.
+func laterAsks(asks []stint.Ask, all []*rules.Rule) (later []laterAsk) {
+	for i := range asks {
+		if a := &asks[i]; isBudget(a) && all[i].After == "" && all[i].Tokens.API != rules.NoTokens {
+			later = append(later, laterAsk{all[i], a.Key, a.Limit})
+		}
+	}
+	return later
+}
+
+// ask asks about what was charged for the answer with this ID.
+func (l *laterAsk) ask(id string, cost int64) *stint.Request {
+	sum := sha256.New()
+	for _, part := range []string{l.key, l.limit.ID(), id} {
+		text := sha256.Sum256([]byte(part))
+		sum.Write(text[:])
+	}
+	return &stint.Request{Asks: []stint.Ask{{Key: hex.EncodeToString(sum.Sum(nil)), Limit: announced, Cost: cost, Peek: cost == 0, OnError: stint.OnErrorDeny}}}
+}
+
+// announce keeps that so much was charged to l for the answer with this ID.
+func (l *laterAsk) announce(ctx context.Context, store stint.Store, id string, charged int64) error {
+	_, err := stint.NewLimiter(store).Take(ctx, l.ask(id, max(1, charged)), nil)
+	return err
+}
+
+// read charges what the answer with this ID used beyond what was charged for it, if this is the first
+// to read it.
+func (l *laterAsk) read(ctx context.Context, store stint.Store, id string, used int64) error {
+	limiter := stint.NewLimiter(store)
+	d, err := limiter.Take(ctx, l.ask(id, 0), nil)
+	if err != nil || d.Used() == 0 || d.Remaining == 0 {
+		return err // it was not announced, or was read before
+	}
+	before := d.Used()
+	if d, err = limiter.Take(ctx, l.ask(id, d.Remaining), nil); err != nil || !d.Allowed || used <= before {
+		return err
+	}
+	_, err = limiter.Charge(ctx, l.key, l.limit, used-before)
+	return err
+}
+
+// readLater charges an answer that how has read to each of asks.
+func readLater(ctx context.Context, store stint.Store, asks []laterAsk, how *result) (err error) {
+	if how == nil || len(asks) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	for i := range asks {
+		if id, used, ok := asks[i].rule.Tokens.Later(&how.Response); ok {
+			err = errors.Join(err, asks[i].read(ctx, store, id, used))
+		}
+	}
+	return err
+}
