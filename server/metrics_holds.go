@@ -94,7 +94,7 @@ const unreadResponses = 20
 // once: when many did not, and none did.
 func (c *holdCounters) responseRead(status int, known bool) (never bool) {
 	switch {
-	case c == nil || status >= 400:
+	case c == nil || status == 0 || status >= 400:
 	case known:
 		c.read.Store(true)
 	case !c.read.Load():
