@@ -234,5 +234,8 @@ func (e Endpoint) AnswersLate() bool { return e.late && e.use != reads }
 // request for it; see Tokens.Later.
 func (e Endpoint) ReadsLater() bool { return e.late && e.use == reads }
 
+// UsesTokens reports whether a request uses tokens, or may.
+func (e Endpoint) UsesTokens() bool { return !e.isFree() }
+
 // isFree reports whether a request uses no tokens.
 func (e Endpoint) isFree() bool { return e.use == free || e.use == reads }

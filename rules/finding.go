@@ -56,6 +56,7 @@ const (
 	codeDefaultUnused = "ST025" // a default rule that another rule always comes before
 	codeLanguage      = "ST026" // a text that lacks a language which others of its rule have
 	CodeEndpoint      = "ST027" // a preset for tokens met an endpoint that it does not know; found by servers
+	CodeImpatient     = "ST028" // a route that gives up before the clients of models do; found in the settings
 )
 
 // Codes are all of them.
@@ -63,7 +64,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient}
 }
 
 // String is the finding as a line of a report.

@@ -11,12 +11,14 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
-// noticed is what requests under one set of rules showed: about forwarding headers, and about limits
-// that are held.
+// noticed is what requests under one set of rules showed: about forwarding headers, limits that are
+// held, and routes.
 type noticed struct {
 	forwarded, unheld sync.Once
+	impatient         sync.Map // of the rules of which that was found
 	mu                sync.Mutex
 	endpoints         map[string]bool // the rules that met one that they do not know
 	found             []rules.Finding // at most one of each, or of each and each rule
@@ -128,6 +130,28 @@ func (s *Server) foundUnheld(set *served, r *rules.Rule, l *stint.Limit) {
 		"let such requests pass through the gateway, or let checks ask with hold and settle", r.Name, l.Terms(), does)}
 	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	set.noticed.add(f)
+}
+
+// takesRoute finds rules with tokens that apply to a request on a route which gives up before its
+// client does. If all routes do, the settings' findings say so already. It is logged once for each rule.
+func (n *noticed) takesRoute(s *config.Settings, route *config.Route, all []*rules.Rule, log *slog.Logger) {
+	if route == nil || !s.IsImpatient(route) {
+		return
+	}
+	for _, rule := range all {
+		if rule.Tokens.API == rules.NoTokens || rule.Mode == rules.Off {
+			continue
+		}
+		if _, known := n.impatient.Load(rule); known {
+			continue
+		}
+		if _, known := n.impatient.LoadOrStore(rule, true); known || s.AllImpatient() {
+			continue
+		}
+		f := s.Impatient(rule, route)
+		log.Warn(f.Text, "code", f.Code, "rule", rule.Name)
+		n.add(f)
+	}
 }
 
 // foundUnread finds a rule whose costs no response has said. It is logged.

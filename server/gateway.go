@@ -110,6 +110,9 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		if x.ending.holds {
 			x.endpoint = rules.EndpointOf(in.Request)
 		}
+		if x.prompt > 0 && x.endpoint.UsesTokens() {
+			s.set.Load().noticed.takesRoute(&s.settings, x.route, v.Rules, s.log)
+		}
 		x.body.askForUsage(v.Rules, x.endpoint)
 		s.settlesAtEnd(x, r, v, one[0].asks, &a)
 	}

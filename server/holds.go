@@ -302,6 +302,9 @@ func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response
 	}
 	if how.Status = x.status; how.Status == 0 { // the response is the gateway's own
 		how.Headers, how.Bytes, how.Unzipped, how.Events, how.JSON = nil, 0, 0, 0, nil
+		if !x.clientFailed { // else leaving before the answer would make the input free
+			how.Prompt = 0
+		}
 	}
 	return how
 }

@@ -83,6 +83,13 @@ func (l *sampledLog) storeFailure(err error) {
 	l.failure("the store does not decide; on_store_error decides instead", err)
 }
 
+// upstream logs what is wrong with the upstream of r.
+func (l *sampledLog) upstream(r *http.Request, what string, err error) {
+	x := exchangeOf(r)
+	route := x.route.String()
+	l.log(slog.LevelWarn, what+" "+route, what, "route", route, "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
+}
+
 // overloaded logs that requests are refused because this instance is overloaded. reason is as in
 // the metric.
 func (l *sampledLog) overloaded(reason string) {

@@ -94,12 +94,16 @@ type exchange struct {
 	body     body          // as rules read it
 	prompt   int64         // the bytes of the body, as far as they are known
 	endpoint rules.Endpoint
-	ending   ending       // of what it holds
-	status   int          // of the upstream's response; 0: none
-	unsent   bool         // the upstream could not be reached
-	http1    bool         // the client's protocol, if there is a body
-	response *pacedWriter // nil: no upstream, or no time limit
-	out      *url.URL     // the URL of the request to the upstream
+	ending   ending // of what it holds
+	status   int    // of the upstream's response; 0: none
+	unsent   bool   // the upstream could not be reached
+	// clientFailed means that there was no response because the client left, or because its body
+	// did not arrive.
+	clientFailed bool
+	timer        *responseTimer // nil: no upstream, or no response_timeout
+	http1        bool           // the client's protocol, if there is a body
+	response     *pacedWriter   // nil: no upstream, or no time limit
+	out          *url.URL       // the URL of the request to the upstream
 	// wrapped means that a handler of the program serves it, under the pattern of a mux if
 	// there is one.
 	wrapped bool

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -257,4 +258,68 @@ func (s *Server) boundRest(next http.Handler) http.Handler {
 		}
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.settings.BodyTimeout))
 	})
+}
+
+// responseTimer cancels a request to an upstream when its response takes longer than
+// response_timeout. A nil responseTimer has no time limit.
+type responseTimer struct {
+	timer *time.Timer
+	over  atomic.Bool // the time is over
+	http2 atomic.Pointer[io.ReadCloser] // the body of the response; nil: none yet, or not of HTTP/2
+}
+
+func newResponseTimer(timeout time.Duration, cancel context.CancelFunc) *responseTimer {
+	t := new(responseTimer)
+	t.timer = time.AfterFunc(timeout, func() {
+		t.over.Store(true)
+		cancel()
+		t.end()
+	})
+	return t
+}
+
+// end closes the body of a response of HTTP/2. net/http does not see that its request was cancelled while
+// it waits for more of that request's body.
+func (t *responseTimer) end() {
+	if body := t.http2.Load(); body != nil {
+		_ = (*body).Close()
+	}
+}
+
+// watch returns the body of r for a response that the timer may break off.
+func (t *responseTimer) watch(r *http.Response, log *sampledLog) io.ReadCloser {
+	if r.ProtoMajor == 2 {
+		body := r.Body
+		t.http2.Store(&body)
+		if t.isOver() {
+			t.end()
+		}
+	}
+	return &timedBody{r.Body, r.Request, t, log}
+}
+
+// stop ends the time limit, and reports whether it was kept.
+func (t *responseTimer) stop() bool { return t == nil || t.timer.Stop() }
+
+func (t *responseTimer) isOver() bool { return t != nil && t.over.Load() }
+
+var errResponseTimeout = errors.New("the response took longer than response_timeout")
+
+// timedBody is the body of a response that response_timeout breaks off. ReverseProxy then ends the
+// connection or the stream before the end of the body, so that no client takes it for whole.
+type timedBody struct {
+	io.ReadCloser
+	request *http.Request
+	timer   *responseTimer
+	log     *sampledLog
+}
+
+// Read is for io.Reader.
+func (b *timedBody) Read(to []byte) (int, error) {
+	n, err := b.ReadCloser.Read(to)
+	if err == nil || errors.Is(err, io.EOF) || !b.timer.isOver() {
+		return n, err
+	}
+	b.log.upstream(b.request, "upstream did not end its response in time", errResponseTimeout)
+	return n, context.Canceled // which a ReverseProxy does not log again
 }

@@ -1,11 +1,11 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -48,10 +48,8 @@ type transportKind struct {
 
 func kindOf(r *config.Route, s *config.Settings) transportKind {
 	k := kindOfTLS(r.TLS)
-	k.upstream, k.timeout, k.h2c = true, s.UpstreamTimeout, r.Upstream.Scheme == "h2c"
-	if r.UpstreamTimeout != nil {
-		k.timeout = *r.UpstreamTimeout
-	}
+	k.upstream, k.h2c = true, r.Upstream.Scheme == "h2c"
+	k.timeout, _ = s.Timeouts(r)
 	return k
 }
 
@@ -267,6 +265,11 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 				if err := wrongSwitch(r); err != nil {
 					return err
 				}
+				if !x.timer.stop() {
+					return errResponseTimeout
+				}
+			} else if x.timer != nil {
+				r.Body = x.timer.watch(r, s.sampled)
 			}
 			s.tracing.answered(r)
 			s.endGRPC(r)
@@ -288,6 +291,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 		BufferPool:   buffers{},
 		ErrorLog:     s.errorLog,
 	}
+	_, timeout := s.settings.Timeouts(route)
 	proxied := t.asksProxy(&url.URL{Scheme: route.Upstream.Scheme, Host: route.Upstream.Host})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
@@ -300,6 +304,13 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 		x.takeHeaders(w.Header())
 		if ctx, span := s.tracing.startUpstream(r.Context(), route, r); span != nil {
 			defer span.End()
+			r = r.WithContext(ctx)
+		}
+		if timeout > 0 {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			x.timer = newResponseTimer(timeout, cancel)
+			defer x.timer.stop()
 			r = r.WithContext(ctx)
 		}
 		proxy.ServeHTTP(forwardsInterim(s.keepPace(route, x, w, r), r), r)
@@ -328,6 +339,8 @@ func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 	}
 }
 
+const notInTime = "upstream did not answer in time"
+
 func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
 	s.tracing.failed(r.Context())
@@ -337,32 +350,35 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	gone := r.Context().Err() != nil // net/http reports this also for a client that was too slow
 	switch {
 	case x.upload != nil && x.upload.pace.isExpired():
+		x.clientFailed = true
 		if x.http1 {
 			w.Header()["Connection"] = []string{"close"}
 		}
 		httplimit.Problem(w, r, http.StatusRequestTimeout, "The request's body did not arrive in time.")
 		return
+	case x.timer.isOver():
+		s.sampled.upstream(r, notInTime, errResponseTimeout)
+		httplimit.Problem(w, r, http.StatusGatewayTimeout, "The upstream did not answer in time.")
+		return
 	case gone && s.cutOff.begun.Load():
 		httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server is stopping, and the upstream has not answered.")
 		return
 	case x.upload != nil && x.upload.broken.Load():
+		x.clientFailed = true
 		httplimit.Problem(w, r, http.StatusBadRequest, "The request's body is malformed or ends too early.")
 		return
 	case gone: // or it has closed its half of the connection, and still reads
+		x.clientFailed = true
 		httplimit.Problem(w, r, http.StatusBadRequest, "The connection was closed before the upstream had answered.")
 		return
-	}
-	complain := func(what string) {
-		route := x.route.String()
-		s.sampled.log(slog.LevelWarn, what+" "+route, what, "route", route, "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
 	}
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		complain("upstream did not answer in time")
+		s.sampled.upstream(r, notInTime, err)
 		httplimit.Problem(w, r, http.StatusGatewayTimeout, "The upstream did not answer in time.")
 	default:
-		complain("upstream failed")
+		s.sampled.upstream(r, "upstream failed", err)
 		httplimit.Problem(w, r, http.StatusBadGateway, "The upstream cannot be reached.")
 	}
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,19 +26,26 @@ type grpcBody struct {
 func (b *grpcBody) Read(to []byte) (int, error) {
 	n, err := b.ReadCloser.Read(to)
 	r := b.response.Request
-	if err == nil || errors.Is(err, io.EOF) || r.Context().Err() != nil {
+	late := exchangeOf(r).timer.isOver()
+	if err == nil || errors.Is(err, io.EOF) || r.Context().Err() != nil && !late {
 		return n, err
 	}
-	x := exchangeOf(r)
-	const text = "upstream broke off a response of gRPC"
-	b.s.sampled.log(slog.LevelWarn, text+" "+x.route.String(), text, "route", x.route.String(), "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
+	code, message := grpcUnavailable, "The upstream broke off its response."
+	if late {
+		code, message = grpcDeadlineExceeded, "The response took too long."
+	} else {
+		b.s.sampled.upstream(r, "upstream broke off a response of gRPC", err)
+	}
 	if b.response.Trailer == nil {
 		b.response.Trailer = http.Header{}
 	}
-	b.response.Trailer["Grpc-Status"] = []string{strconv.Itoa(grpcUnavailable)}
-	b.response.Trailer["Grpc-Message"] = []string{"The upstream broke off its response."}
+	b.response.Trailer["Grpc-Status"] = []string{strconv.Itoa(code)}
+	b.response.Trailer["Grpc-Message"] = []string{message}
 	return n, io.EOF
 }
 
-// grpcUnavailable is the code UNAVAILABLE of gRPC.
-const grpcUnavailable = 14
+// Codes of gRPC.
+const (
+	grpcDeadlineExceeded = 4
+	grpcUnavailable      = 14
+)

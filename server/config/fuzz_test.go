@@ -34,7 +34,7 @@ func FuzzSettings(f *testing.F) {
 			}
 			return
 		}
-		if s.MaxKeys < 1 && s.MaxKeys != config.ByMemory || s.MaxDelayed < 1 || s.MaxDelay <= 0 || s.DecisionTimeout <= 0 || s.UpstreamTimeout <= 0 || s.Listen == "" || s.CheckListen == "" {
+		if s.MaxKeys < 1 && s.MaxKeys != config.ByMemory || s.MaxDelayed < 1 || s.MaxDelay <= 0 || s.DecisionTimeout <= 0 || s.UpstreamTimeout <= 0 || s.ResponseTimeout < 0 || s.Listen == "" || s.CheckListen == "" {
 			t.Errorf("settings %+v", s)
 		}
 		for _, r := range s.Routes {

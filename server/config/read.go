@@ -65,6 +65,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"offenders":              r.Int64(&s.Offenders, 0, 10_000),
 		"recent_requests":        yamlnode.Parsed(r, &s.RecentRequests, parseRecent),
 		"upstream_timeout":       r.Period(&s.UpstreamTimeout),
+		"response_timeout":       r.Period(&s.ResponseTimeout),
 		"stop_delay":             r.Period(&s.StopDelay),
 		"stop_timeout":           r.Period(&s.StopTimeout),
 		"client_header":          yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
@@ -115,6 +116,9 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		if d <= 0 {
 			r.Report(fields[name], "%s must be more than 0", name)
 		}
+	}
+	if s.ResponseTimeout < 0 {
+		r.Report(fields["response_timeout"], negativeResponseTimeout)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
 	"golang.org/x/net/http/httpguts"
@@ -33,6 +34,8 @@ type Route struct {
 	// UpstreamTimeout replaces Settings.UpstreamTimeout for this route; 0: the upstream may take
 	// any time. nil: it does not.
 	UpstreamTimeout *time.Duration
+	// ResponseTimeout replaces Settings.ResponseTimeout for this route. nil: it does not.
+	ResponseTimeout *time.Duration
 	// TLS is for an https Upstream. nil: the gateway checks its certificate against the
 	// system's authorities, and shows none.
 	TLS *UpstreamTLS
@@ -50,6 +53,52 @@ type UpstreamTLS struct {
 	// ServerName is the name that the upstream's certificate must have. Empty: the host of
 	// its URL.
 	ServerName string
+}
+
+const negativeResponseTimeout = "response_timeout must not be negative; with 0s, a response may take any time"
+
+// Timeouts are how long the upstream of r may take until it begins to answer, and how long the
+// whole response may take. 0: any time.
+func (s *Settings) Timeouts(r *Route) (upstream, response time.Duration) {
+	upstream, response = s.UpstreamTimeout, s.ResponseTimeout
+	if r.UpstreamTimeout != nil {
+		upstream = *r.UpstreamTimeout
+	}
+	if r.ResponseTimeout != nil {
+		response = *r.ResponseTimeout
+	}
+	return upstream, response
+}
+
+// patience is how long the official clients of OpenAI and Anthropic wait for an answer.
+const patience = 10 * time.Minute
+
+// IsImpatient reports whether r gives up on an upstream before a client of a language model would.
+func (s *Settings) IsImpatient(r *Route) bool {
+	upstream, response := s.Timeouts(r)
+	return 0 < upstream && upstream < patience || 0 < response && response < patience
+}
+
+// AllImpatient reports whether there are routes, and IsImpatient is true of each.
+func (s *Settings) AllImpatient() bool {
+	for i := range s.Routes {
+		if !s.IsImpatient(&s.Routes[i]) {
+			return false
+		}
+	}
+	return len(s.Routes) > 0
+}
+
+// Impatient is the finding that requests of rule, which counts tokens, take r, which IsImpatient.
+func (s *Settings) Impatient(rule *rules.Rule, r *Route) rules.Finding {
+	upstream, response := s.Timeouts(r)
+	does, fix := fmt.Sprintf("waits only %s for an answer to begin", limittext.Duration(upstream)), "upstream_timeout: 10m"
+	if upstream == 0 || upstream >= patience {
+		does, fix = fmt.Sprintf("breaks off an answer after %s", limittext.Duration(response)), "response_timeout: 10m or more, or 0s"
+	}
+	return rules.Finding{Code: rules.CodeImpatient, Text: fmt.Sprintf("rule %q has tokens, and the route %s %s: "+
+		"the official clients of OpenAI and Anthropic wait ten minutes and then send again, so an answer that takes a model longer is paid for and never heard; give the route %s",
+		rule.Name, r, does, fix)}
 }
 
 // String is its host and path.
@@ -71,6 +120,10 @@ func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 			route.UpstreamTimeout = new(time.Duration)
 			r.Period(route.UpstreamTimeout)(n)
 		},
+		"response_timeout": func(n *yamlnode.Node) {
+			route.ResponseTimeout = new(time.Duration)
+			r.Period(route.ResponseTimeout)(n)
+		},
 	})
 	if fields == nil {
 		return
@@ -83,6 +136,9 @@ func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 	}
 	if d := route.UpstreamTimeout; d != nil && *d < 0 {
 		r.Report(fields["upstream_timeout"], "upstream_timeout must not be negative; with 0s, the upstream may take any time")
+	}
+	if d := route.ResponseTimeout; d != nil && *d < 0 {
+		r.Report(fields["response_timeout"], negativeResponseTimeout)
 	}
 	if route.TLS != nil && route.Upstream != nil && route.Upstream.Scheme != "https" {
 		r.Report(fields["tls"], "tls is for an upstream of https, and this one is of %s", route.Upstream.Scheme)

@@ -59,6 +59,10 @@ type Settings struct {
 	RecentRequests int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
+	// ResponseTimeout is how long a response may take, from when the gateway passes the request on
+	// until the last byte. After that, the response is broken off, or is a 504 if it has not begun.
+	// 0: any time.
+	ResponseTimeout time.Duration
 	// BodyTimeout bounds how long a client of the gateway may delay the body of a request,
 	// or a response that it does not read: in one pause, or in all by falling behind 500
 	// bytes a second. 0: no bound.
