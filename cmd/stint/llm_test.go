@@ -406,6 +406,7 @@ type clientSaw struct {
 	Code, Type     string
 	Statuses       []int
 	Hints          []float64
+	Bytes          int64 // of the request's body
 	Early          bool
 	Value          json.RawMessage
 }

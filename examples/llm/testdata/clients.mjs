@@ -9,7 +9,7 @@ const [address, story] = process.argv.slice(2);
 let calls = [];
 let refused = () => {}; // is called when an answer is 429
 async function recorded(url, init) {
-  const call = { at: performance.now() };
+  const call = { at: performance.now(), bytes: init.body?.length };
   calls.push(call);
   const response = await fetch(url, init);
   call.status = response.status;
@@ -34,7 +34,7 @@ async function tried(f) {
     result = { error: e.constructor.name, message: e.message, status: e.status, code: e.code ?? null, type: e.type ?? null };
   }
   const early = calls.slice(1).some((c, i) => c.at - calls[i].at < calls[i].retryMs - 1); // a timer may be 1 ms early
-  return { ...result, statuses: calls.map((c) => c.status), hints: calls.map((c) => c.retryMs), early };
+  return { ...result, statuses: calls.map((c) => c.status), hints: calls.map((c) => c.retryMs), bytes: calls[0].bytes, early };
 }
 
 const stories = {
@@ -100,6 +100,15 @@ const stories = {
       openai: await tried(() => openai("never").chat.completions.create(count(2, { max_tokens: 100000 }))),
       anthropic: await tried(() => anthropic("never").messages.create(count(2, { max_tokens: 50000, stream: true }))),
     };
+  },
+  // slow: a whole answer takes more than a second.
+  async slow() {
+    const ask = { openai: (o, q) => o.chat.completions.create(q), anthropic: (a, q) => a.messages.create(q) };
+    const result = {};
+    for (const [name, client] of Object.entries({ openai, anthropic })) {
+      result[name] = await tried(async () => (await ask[name](client("slow", { maxRetries: 0 }), count(1200, { max_tokens: 1200 }))).usage);
+    }
+    return result;
   },
   // month: the budget of the month is used up.
   async month() {
