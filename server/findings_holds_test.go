@@ -33,10 +33,14 @@ func TestNoResponseHasTheCost(t *testing.T) {
 		"never":  {[]string{`{"rows": 3}`}, 200, []int{0, 1, 1}},
 		"once":   {[]string{`{"usage": {"rows": 3}}`, `{"rows": 3}`}, 200, []int{0, 0, 0}},
 		"errors": {[]string{`{"error": "down"}`}, 502, []int{0, 0, 0}},
+		"none":   {[]string{""}, 0, []int{0, 0, 0}}, // the upstream hangs up
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := 0
 			s := newServer(t, file, everythingTo(upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+				if c.status == 0 {
+					panic(http.ErrAbortHandler)
+				}
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(c.status)
 				fmt.Fprint(w, c.bodies[min(n, len(c.bodies)-1)])

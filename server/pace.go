@@ -264,7 +264,7 @@ func (s *Server) boundRest(next http.Handler) http.Handler {
 // response_timeout. A nil responseTimer has no time limit.
 type responseTimer struct {
 	timer *time.Timer
-	over  atomic.Bool // the time is over
+	over  atomic.Bool                   // the time is over
 	http2 atomic.Pointer[io.ReadCloser] // the body of the response; nil: none yet, or not of HTTP/2
 }
 
