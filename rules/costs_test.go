@@ -15,6 +15,7 @@ import (
 type body struct {
 	value  any
 	length int64
+	media  int64 // tokens
 	err    error
 	twice  string // a path
 }
@@ -60,7 +61,9 @@ func withInts(v any) any {
 	return v
 }
 
-func (b *body) Len() int64 { return b.length }
+func (b *body) Prompt() rules.Prompt { return rules.Prompt{Text: b.length, Media: b.media} }
+
+func (b *body) Field(path []string) (any, bool, error) { return b.Lookup(path) }
 
 func (b *body) Lookup(path []string) (any, bool, error) {
 	if b.err != nil {

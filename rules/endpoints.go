@@ -132,7 +132,7 @@ func EndpointOf(r *Request) Endpoint {
 	switch r.Method {
 	case http.MethodPost, "": // a check may not say
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
-		if r.Body != nil && r.Body.Len() != 0 {
+		if r.Body != nil && r.Body.Prompt() != (Prompt{}) {
 			return Endpoint{}
 		}
 		if e := find(lateReads, path); r.Method == http.MethodGet && e.late {

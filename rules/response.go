@@ -27,13 +27,24 @@ type Body interface {
 	// other case; ErrCase if it has it in other case alone; ErrTooLarge if it is a number that is.
 	// Servers differ in what they take then.
 	Lookup(path []string) (value any, ok bool, err error)
-	// Len is the length of the body in bytes, as far as it is known without reading all of
-	// it: 0 if there is none, -1 if it is not known.
-	Len() int64
-	// Each calls f for each element of the list at path, in order, with a Lookup of the fields of
-	// that element. It stops at the first error, and returns it. If there is no list, it calls
-	// nothing. Its errors are those of Lookup.
+	// Field is Lookup for Tokens, whose fields say what is likely: it also reads bodies that are longer,
+	// compressed or in another charset. Of a list, an object or a long text it may return an empty one.
+	Field(path []string) (value any, ok bool, err error)
+	// Each calls f for each element of the list at path, in order, with a Lookup like Field in that
+	// element. It stops at the first error, and returns it. If there is no list, it calls nothing.
+	// Its errors are those of Field.
 	Each(path []string, f func(Lookup) error) error
+	// Prompt is what a model reads of the body.
+	Prompt() Prompt
+}
+
+// Prompt is what a model reads of a request's body.
+type Prompt struct {
+	// Text is how many bytes are no Media: of JSON without its data in base64, or of a whole body that
+	// cannot be read. -1: it is not known.
+	Text int64
+	// Media is about how many tokens pictures, recordings and files take.
+	Media int64
 }
 
 // Lookup finds a value like Body.Lookup.
@@ -54,8 +65,8 @@ type Response struct {
 	// Events how many parts of a stream with JSON those had: server-sent events, lines, or objects
 	// of a list.
 	Unzipped, Events int64
-	// Prompt is how many bytes the request's body had; 0: none, or it is not known.
-	Prompt int64
+	// Prompt is what a model read of the request's body. The zero Prompt: nothing.
+	Prompt Prompt
 	// JSON returns the last value that the response had at one of Rule.UsagePaths, as decoded
 	// from JSON (see Body.Lookup). If it had none there, or it could not be read, ok is false. nil:
 	// it had none anywhere.
@@ -104,10 +115,12 @@ func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
 	return cost, known, nil
 }
 
-// LeastCost is what a request did cost at least whose cost CostAfter does not know, as when the client
-// left: for a rule with Tokens, the estimate of its input, and the tokens that passed. An answer that
-// is no stream is taken for text.
-func (r *Rule) LeastCost(resp *Response) int64 {
+// LeastCost is what a request that held so many units did cost at least whose cost CostAfter does not
+// know, as when the client left: for a rule with Tokens, the estimate of its input, and the tokens that
+// passed. An answer that is no stream is taken for text. Where less was held than the estimate of the
+// input, that is what the input counts as: only a response can say that a request cost more than it
+// held and what passed of its output.
+func (r *Rule) LeastCost(resp *Response, held int64) int64 {
 	t := &r.Tokens
 	if r.after != nil || t.API == NoTokens {
 		return 0
@@ -116,7 +129,11 @@ func (r *Rule) LeastCost(resp *Response) int64 {
 	if resp.Events > 0 {
 		output = max(resp.Events, resp.Unzipped/streamedToken)
 	}
-	return t.cost(resp.Prompt, min(output, mostTokens))
+	passed := times(min(output, mostTokens), t.OutputWeight)
+	if input := t.input(resp.Prompt); input < held {
+		return input + passed
+	}
+	return max(held, passed)
 }
 
 // UsagePaths are the paths that CostAfter looks for in the JSON of a response, each once: names of

@@ -10,8 +10,8 @@ import (
 // whether it uses tokens at all. The zero Tokens is none.
 //
 // A request costs its input tokens and OutputWeight times its output tokens. The estimate of the input
-// is the length of the body divided by BytesPerToken. The estimate of the output is that to which the
-// request limits itself, or DefaultOutput.
+// is the text of the body (Prompt) divided by BytesPerToken, and that of its media. The estimate of the
+// output is that to which the request limits itself, or DefaultOutput.
 type Tokens struct {
 	// API is the one whose fields are looked for at an endpoint that is not known.
 	API TokensAPI
@@ -20,7 +20,7 @@ type Tokens struct {
 	DefaultOutput int64
 	// OutputWeight is how many units an output token costs; an input token costs one.
 	OutputWeight int64
-	// BytesPerToken is how many bytes of the body are expected to make a token of the input.
+	// BytesPerToken is how many bytes of text are expected to make a token of the input.
 	BytesPerToken int64
 	// IncludeUsage makes a gateway ask for the usage at the end of a stream, by
 	// stream_options.include_usage, where OpenAI's endpoints and those compatible with them send it
@@ -145,18 +145,15 @@ func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, erro
 		return estimate{}, nil
 	}
 	if r == nil || r.Body == nil {
-		return estimate{cost: t.cost(0, t.DefaultOutput)}, nil
+		return estimate{cost: t.cost(Prompt{}, t.DefaultOutput)}, nil
 	}
-	prompt := r.Body.Len()
-	switch {
-	case prompt == 0: // such as one to list models
+	prompt := r.Body.Prompt()
+	if prompt == (Prompt{}) { // such as one to list models
 		return estimate{}, nil
-	case prompt < 0:
-		prompt = unknownPrompt
 	}
 	if t.IncludeUsage && e.asks != "" {
 		for _, path := range [][]string{{"stream"}, {"stream_options", "include_usage"}} {
-			if _, _, err := r.Body.Lookup(path); errors.Is(err, ErrTwice) || errors.Is(err, ErrCase) {
+			if _, _, err := r.Body.Field(path); errors.Is(err, ErrTwice) || errors.Is(err, ErrCase) {
 				return estimate{}, err // the upstream may not say what it used
 			}
 		}
@@ -189,7 +186,7 @@ type output struct{ asked, guessed int64 }
 func (t *Tokens) output(b Body, e Endpoint) (all output, err error) {
 	f := t.form(e)
 	if e.use != batches {
-		return f.askedIn(b.Lookup)
+		return f.askedIn(b.Field)
 	}
 	for _, path := range f.parts {
 		err = b.Each(path, func(lookup Lookup) error {
@@ -207,8 +204,8 @@ func (t *Tokens) output(b Body, e Endpoint) (all output, err error) {
 	return all, nil
 }
 
-// askedIn is the output that one request asks for. Of several limits the largest counts: servers differ in which they
-// take.
+// askedIn is the output that one request asks for. Of several limits the largest counts: servers differ
+// in which they take.
 func (f *tokensForm) askedIn(lookup Lookup) (output, error) {
 	copies, err := mostOf(lookup, f.copies)
 	if err != nil {
@@ -237,8 +234,17 @@ func mostOf(lookup Lookup, paths [][]string) (most int64, err error) {
 	return most, nil
 }
 
-func (t *Tokens) cost(promptBytes, output int64) int64 {
-	return (promptBytes+t.BytesPerToken-1)/t.BytesPerToken + times(output, t.OutputWeight)
+func (t *Tokens) cost(prompt Prompt, output int64) int64 {
+	return t.input(prompt) + times(output, t.OutputWeight)
+}
+
+// input is the estimate of the tokens of a prompt.
+func (t *Tokens) input(prompt Prompt) int64 {
+	text := prompt.Text
+	if text < 0 {
+		text = unknownPrompt
+	}
+	return (text+t.BytesPerToken-1)/t.BytesPerToken + prompt.Media
 }
 
 // times is a times b, which are positive, and at most mostTokens.

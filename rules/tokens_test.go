@@ -157,3 +157,41 @@ func TestTokensAndExpressions(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// Media count by their tokens, and what remains by its length.
+func TestTokensOfMedia(t *testing.T) {
+	in := posted(t, `{"max_tokens": 10}`)
+	in.Request.Body.(*body).media = 1600
+	if got, want := asks(t, tokens(t, "openai"), in), "1000000 per 1m fixed_window hold: 1655"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	in.Request.Body.(*body).length, in.Request.Body.(*body).value = 0, nil // a form
+	if got, want := asks(t, tokens(t, "openai"), in), "1000000 per 1m fixed_window hold: 6720"; got != want {
+		t.Errorf("no text: got %s, want %s", got, want)
+	}
+}
+
+// The least that a request did cost is its input and what passed; where less was held than the input, it
+// is what was held, or what passed.
+func TestLeastCost(t *testing.T) {
+	r := tokens(t, "openai").Rules[0]
+	for _, c := range []struct {
+		prompt                 rules.Prompt
+		unzipped, events, held int64
+		want                   int64
+	}{
+		{rules.Prompt{Text: 400, Media: 1600}, 0, 0, 5000, 1700},
+		{rules.Prompt{Text: 400, Media: 1600}, 1000, 10, 5000, 1700 + 5*20},
+		{rules.Prompt{Text: 400, Media: 1600}, 1000, 0, 5000, 1700 + 5*250},
+		{rules.Prompt{Text: 400, Media: 1600}, 0, 0, 1000, 1000},
+		{rules.Prompt{Text: 400, Media: 1600}, 1000, 10, 1000, 1000},
+		{rules.Prompt{Text: 400, Media: 1600}, 1000, 900, 1000, 4500},
+		{rules.Prompt{Text: -1}, 0, 0, 1000, 1000},
+		{rules.Prompt{Text: -1}, 0, 0, 1 << 20, 1 << 18},
+		{rules.Prompt{}, 0, 0, 0, 0},
+	} {
+		if got := r.LeastCost(&rules.Response{Prompt: c.prompt, Unzipped: c.unzipped, Events: c.events}, c.held); got != c.want {
+			t.Errorf("%+v: got %d", c, got)
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,24 +18,38 @@ import (
 	"github.com/stintdev/stint/server/internal/inflight"
 )
 
-// maxBody is how much of the body of a request is read for rules, in bytes.
-const maxBody = 1 << 20
+const (
+	// maxBody is how much of the body of a request is read for expressions, in bytes.
+	maxBody = 1 << 20
+	// bodyPart is how much is read at once of what is longer.
+	bodyPart = 256 << 10
+)
 
 // body is the body of a request through the gateway, as rules read it. It is read when a rule
-// first looks at it, and then passes on as it came.
+// first looks at it, and then passes on as it came. Expressions read it strictly, by Lookup: a client
+// must not be able to hide a field from them. Tokens read it leniently; see prompt.
 type body struct {
 	s       *Server
 	request *http.Request
 	writer  http.ResponseWriter
 
-	read   bool           // what follows is known
+	read   bool           // the shares are known
 	share  inflight.Share // of the memory of bodies; freed returns it
 	freed  sync.Once
-	values inflight.Share  // the same, for values while rules look at them
+	values inflight.Share // the same, for values while rules look at them
+
+	head   bytes.Buffer  // what was read of it, up to one byte more than maxBody
+	tail   [][]byte      // what was read after that
+	ended  bool          // there is no more
+	rest   io.ReadCloser // has what was not read; nil: nothing was read
+	failed error         // why the request cannot go on
+
+	loaded bool            // what follows is known
 	data   []byte          // all of it; nil: there is none, or it cannot be read
 	json   *usage.Document // of data; nil: nothing has been looked up
 	wrong  error           // why nothing can be looked up
-	failed error           // why the request cannot go on
+
+	prompt prompt
 }
 
 // brokenBody is the error of a body that did not come as its request says.
@@ -82,16 +95,6 @@ func (b *body) Lookup(path []string) (value any, ok bool, err error) {
 	return b.json.Lookup(path)
 }
 
-// Each is for rules.Body.
-func (b *body) Each(path []string, f func(rules.Lookup) error) error {
-	b.load()
-	b.parse()
-	if b.wrong != nil || b.json == nil {
-		return b.wrong
-	}
-	return b.json.Each(path, func(d *usage.Document) error { return f(d.Lookup) })
-}
-
 // parse reads data as JSON, and takes the memory of its values.
 func (b *body) parse() {
 	if b.data == nil || b.json != nil || b.wrong != nil {
@@ -117,31 +120,23 @@ func (s *Server) overloadedByBytes() error {
 	return &httplimit.Overloaded{RetryAfter: time.Second}
 }
 
-// Len is for rules.Body.
-func (b *body) Len() int64 {
-	n := b.request.ContentLength
-	switch {
-	case n != 0 && errors.Is(unlikeJSON(b.request.Header), errZippedBody):
-		return -1
-	case n >= 0:
-		return n
+// begin makes the body ready to be read; not ok: there is none.
+func (b *body) begin() (ok bool) {
+	if !b.read {
+		b.read = true
+		b.share, b.values = b.s.admission.bytes.Share(b.request), b.s.admission.bytes.Share(b.request)
 	}
-	if b.load(); b.data != nil {
-		return int64(len(b.data))
-	}
-	return -1
+	return b.rest != nil || b.request.Body != nil && b.request.Body != http.NoBody
 }
 
-// load reads the body, whatever its type: upstreams differ in which types they look at. What is longer
-// than maxBody stays in the request.
+// load reads the body for expressions, whatever its type: upstreams differ in which types they look at.
+// What is longer than maxBody stays in the request.
 func (b *body) load() {
-	if b.read {
+	if b.loaded {
 		return
 	}
-	b.read = true
-	b.share, b.values = b.s.admission.bytes.Share(b.request), b.s.admission.bytes.Share(b.request)
-	from := b.request.Body
-	if from == nil || from == http.NoBody {
+	b.loaded = true
+	if !b.begin() {
 		return
 	}
 	why := unlikeJSON(b.request.Header)
@@ -152,10 +147,14 @@ func (b *body) load() {
 		b.wrong = why
 		return
 	}
-	data, err := b.take(from, why != nil)
+	b.fill(1)
+	if first := b.head.Bytes(); why == nil && len(first) > 0 && (first[0] == 0xef || beginsAsJSON(first)) {
+		b.fill(maxBody + 1)
+	}
+	data := b.head.Bytes()
 	switch {
-	case err != nil:
-		b.failed, b.wrong = err, err
+	case b.failed != nil:
+		b.wrong = b.failed
 	case len(data) == 0:
 	case why != nil:
 		b.wrong = why
@@ -166,7 +165,91 @@ func (b *body) load() {
 	default:
 		b.data = data
 	}
-	b.request.Body = &replayed{io.MultiReader(&beginning{data, b.free}, from), from}
+}
+
+// fill reads on until most bytes are in memory, or all. The client must keep pace.
+func (b *body) fill(most int64) {
+	if b.ended || b.failed != nil || b.filled() >= most {
+		return
+	}
+	if b.rest == nil {
+		b.rest = b.request.Body
+	}
+	up := &upload{ReadCloser: b.rest}
+	if patience := b.s.settings.BodyTimeout; patience > 0 {
+		control := http.NewResponseController(b.writer)
+		up.pace = newPace(patience, func() {
+			b.s.metrics.stalledUploads.Inc()
+			_ = control.SetReadDeadline(longAgo)
+		})
+		defer up.pace.stop()
+	}
+	err := b.take(up, most)
+	switch {
+	case err == nil:
+	case errors.Is(err, inflight.ErrNoRoom):
+		b.failed = b.s.overloadedByBytes()
+	case up.pace.isExpired():
+		b.failed = errLateBody
+	default:
+		b.failed = errBrokenBody
+	}
+	b.request.Body = &replayed{io.MultiReader(b.again(), b.rest), b.rest}
+}
+
+// filled is how many bytes are in memory.
+func (b *body) filled() int64 {
+	n := int64(b.head.Len())
+	for _, part := range b.tail {
+		n += int64(len(part))
+	}
+	return n
+}
+
+// again reads what is in memory, and gives it back when it was read.
+func (b *body) again() *beginning {
+	return &beginning{append([][]byte{b.head.Bytes()}, b.tail...), b.free}
+}
+
+// take reads on until most bytes are in memory. What fits in head grows there, as it does for most bodies.
+// What is longer comes in parts, so that nothing is copied.
+func (b *body) take(from io.Reader, most int64) error {
+	if room := min(most, maxBody+1) - int64(b.head.Len()); room > 0 {
+		n, err := b.head.ReadFrom(b.share.Reader(io.LimitReader(from, room)))
+		if err != nil {
+			return err
+		}
+		b.ended = n < room
+	}
+	for n := b.filled(); !b.ended && n < most; n = b.filled() {
+		size := min(bodyPart, most-n)
+		if length := b.request.ContentLength; length >= 0 {
+			size = min(size, max(length-n, 1)) // one more, to see the end
+		}
+		if err := b.share.Take(size); err != nil {
+			return err
+		}
+		part, err := readPart(from, make([]byte, size))
+		if len(part) > 0 {
+			b.tail = append(b.tail, part)
+		}
+		if b.ended = errors.Is(err, io.EOF); err != nil && !b.ended {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPart fills part, as far as there is something.
+func readPart(from io.Reader, part []byte) ([]byte, error) {
+	n := 0
+	for n < len(part) {
+		m, err := from.Read(part[n:])
+		if n += m; err != nil {
+			return part[:n], err
+		}
+	}
+	return part, nil
 }
 
 // unlikeJSON is why an upstream reads other text in a body than its bytes are in UTF-8; nil: it does
@@ -194,35 +277,6 @@ func beginsAsJSON(data []byte) bool {
 	return len(data) == 0 || bytes.IndexByte([]byte(`{["-0123456789tfn`), data[0]) >= 0
 }
 
-// take reads from until its end, or one byte more than maxBody; or only as far as needed to know that
-// it does not begin as JSON, or, if it is in vain, that it is not empty. The client must keep pace.
-func (b *body) take(from io.ReadCloser, inVain bool) ([]byte, error) {
-	up := &upload{ReadCloser: from}
-	if patience := b.s.settings.BodyTimeout; patience > 0 {
-		control := http.NewResponseController(b.writer)
-		up.pace = newPace(patience, func() {
-			b.s.metrics.stalledUploads.Inc()
-			_ = control.SetReadDeadline(longAgo)
-		})
-		defer up.pace.stop()
-	}
-	var data bytes.Buffer
-	limited := b.share.Reader(io.LimitReader(up, maxBody+1))
-	_, err := io.CopyN(&data, limited, 1)
-	if err == nil && !inVain && (data.Bytes()[0] == 0xef || beginsAsJSON(data.Bytes())) {
-		_, err = data.ReadFrom(limited)
-	}
-	switch {
-	case err == nil, errors.Is(err, io.EOF):
-		return data.Bytes(), nil
-	case errors.Is(err, inflight.ErrNoRoom):
-		return nil, b.s.overloadedByBytes()
-	case up.pace.isExpired():
-		return nil, errLateBody
-	}
-	return nil, errBrokenBody
-}
-
 // replayed is a body whose beginning was read before.
 type replayed struct {
 	io.Reader
@@ -230,19 +284,25 @@ type replayed struct {
 }
 
 // beginning is what was read of a body before. It calls read once when all of it was read again, and
-// keeps nothing then.
+// keeps nothing of what was.
 type beginning struct {
-	rest []byte
-	read func()
+	parts [][]byte
+	read  func()
 }
 
 // Read is for io.Reader.
-func (b *beginning) Read(p []byte) (int, error) {
-	n := copy(p, b.rest)
-	if b.rest = b.rest[n:]; len(b.rest) > 0 {
+func (b *beginning) Read(p []byte) (n int, err error) {
+	for n == 0 && len(b.parts) > 0 && len(p) > 0 {
+		n = copy(p, b.parts[0])
+		b.parts[0] = b.parts[0][n:]
+		for len(b.parts) > 0 && len(b.parts[0]) == 0 {
+			b.parts[0], b.parts = nil, b.parts[1:]
+		}
+	}
+	if len(b.parts) > 0 {
 		return n, nil
 	}
-	if b.rest = nil; b.read != nil {
+	if b.read != nil {
 		b.read()
 		b.read = nil
 	}
@@ -256,7 +316,8 @@ func (b *beginning) Read(p []byte) (int, error) {
 func (b *body) decided() {
 	if b.read {
 		b.values.Refund()
-		b.data, b.json = nil, nil
+		b.data, b.json, b.prompt.outline = nil, nil, nil
+		b.head, b.tail = bytes.Buffer{}, nil
 	}
 }
 
@@ -274,51 +335,21 @@ func (b *body) askForUsage(all []*rules.Rule, e rules.Endpoint) {
 	if !wanted || field == "" {
 		return
 	}
-	b.load()
-	b.parse()
-	if b.wrong != nil || b.json == nil {
+	b.scan()
+	json := b.prompt.outline
+	if json == nil {
 		return
 	}
-	from, to, ok := b.json.Span([]string{field})
-	if !ok || from == to || b.data[from] != '[' && (field != "prompt" || b.data[from] != '"') {
+	switch value, _, _ := json.Lookup([]string{field}); value.(type) {
+	case []any:
+	case string:
+		if field != "prompt" {
+			return
+		}
+	default:
 		return // it is no request that the endpoint takes
 	}
-	if stream, _, err := b.json.Lookup([]string{"stream"}); err == nil && stream == true {
+	if stream, _, err := json.Lookup([]string{"stream"}); err == nil && stream == true {
 		b.setUsage()
-	}
-}
-
-// setUsage sets stream_options.include_usage in the body that passes on.
-func (b *body) setUsage() {
-	asked, found, err := b.json.Lookup([]string{"stream_options", "include_usage"})
-	options, _, _ := b.json.Lookup([]string{"stream_options"})
-	fields, isObject := options.(map[string]any)
-	switch {
-	case err != nil || asked == true:
-	case found:
-		from, to, _ := b.json.Span([]string{"stream_options", "include_usage"})
-		b.replace(from, to, "true")
-	case isObject && len(fields) == 0:
-		from, to, _ := b.json.Span([]string{"stream_options"})
-		b.replace(from, to, `{"include_usage":true}`)
-	case isObject:
-		from, _, _ := b.json.Span([]string{"stream_options"})
-		b.replace(from+1, from+1, `"include_usage":true,`)
-	case b.json.Has("stream_options"):
-		from, to, _ := b.json.Span([]string{"stream_options"})
-		b.replace(from, to, `{"include_usage":true}`)
-	default:
-		start := b.json.Start()
-		b.replace(start, start, `"stream_options":{"include_usage":true},`)
-	}
-}
-
-// replace has other text pass on in place of a part of the body.
-func (b *body) replace(from, to int, text string) {
-	rest := b.request.Body.(*replayed).Closer.(io.ReadCloser) // for the trailers
-	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(b.data[:from:from]), strings.NewReader(text), &beginning{b.data[to:], b.free}, rest), rest}
-	if b.request.ContentLength >= 0 {
-		b.request.ContentLength += int64(len(text) - (to - from))
-		b.request.Header["Content-Length"] = []string{strconv.FormatInt(b.request.ContentLength, 10)}
 	}
 }

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -109,23 +111,56 @@ func TestTokensAreChargedWhereTheyAreUsed(t *testing.T) {
 	}
 }
 
-// A batch holds the sum of its parts, whatever one request may hold; more than the budget never fits.
+// A batch holds the sum of its parts, whatever one request may hold and however long it is; more than the
+// budget never fits.
 func TestBatchesHoldTheirSum(t *testing.T) {
+	const requests, inline = `{"requests": [`, `{"batch": {"display_name": "b", "input_config": {"requests": {"requests": [`
 	for _, c := range []struct {
-		parts, most int64
-		status      int
-	}{{1, 100, 200}, {1000, 500_000, 200}, {3000, 1_000_000, 429}} {
-		part := `{"params": {"max_tokens": 100}}`
-		body := `{"requests": [` + strings.Repeat(part+",", int(c.parts)-1) + part + `]}`
-		s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: anthropic, max_hold: 1%, limits: [1000000 per 365d fixed_window hold]}]`,
-			everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) {})))
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest("POST", "/v1/messages/batches", strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		s.Gateway().ServeHTTP(w, r)
-		if w.Code != c.status || c.status == 429 && w.Header().Get("Retry-After") != "" {
-			t.Errorf("%d parts: %d, Retry-After %q", c.parts, w.Code, w.Header().Get("Retry-After"))
+		path, begin, part, end string
+		output                 int64 // of a part
+	}{
+		{"/v1/messages/batches", requests, `{"custom_id": "a", "params": {"max_tokens": 100, "messages": [{"content": "` + strings.Repeat("text ", 200) + `"}]}}`, `]}`, 100},
+		{"/v1/messages/batches", requests, `{"params": {"messages": [], "max_tokens": 7}}`, `], "requests_": [{"params": {"max_tokens": 7}}]}`, 7},
+		{"/v1/messages/batches", requests, `{"params": {"messages": []}}`, `]}`, 1024},
+		{"/v1/messages/batches", requests, `7`, `]}`, 1024},
+		{"/v1beta/models/m:batchGenerateContent", inline, `{"request": {"generationConfig": {"maxOutputTokens": 70, "candidateCount": 2}}}`, `]}}}}`, 140},
+	} {
+		for _, parts := range []int{1, 3, 1000, 3000} {
+			for _, zipped := range []bool{false, true} {
+				body := c.begin + strings.Repeat(c.part+",", parts-1) + c.part + c.end
+				sent := body
+				var m stint.Memory
+				s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: anthropic, max_hold: 1%, limits: [4000000 per 365d fixed_window hold]}]`, over(&m),
+					everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) {})))
+				if zipped {
+					var b bytes.Buffer
+					z := gzip.NewWriter(&b)
+					_, _ = io.WriteString(z, body)
+					z.Close()
+					sent = b.String()
+				}
+				w := httptest.NewRecorder()
+				r := httptest.NewRequest("POST", c.path, strings.NewReader(sent))
+				if r.Header.Set("Content-Type", "application/json"); zipped {
+					r.Header.Set("Content-Encoding", "gzip")
+				}
+				s.Gateway().ServeHTTP(w, r)
+				want := (int64(len(body))+3)/4 + int64(parts)*5*c.output
+				if asked := int64(parts) * 5 * c.output; c.output != 1024 && asked > 4_000_000 || want > 4_000_000 {
+					if w.Code != 429 || w.Header().Get("Retry-After") != "" || usedBy(t, s, &m) != 0 {
+						t.Errorf("%s, %d parts of %d: %d, Retry-After %q", c.path, parts, c.output, w.Code, w.Header().Get("Retry-After"))
+					}
+				} else if got := usedBy(t, s, &m); w.Code != 200 || got != want {
+					t.Errorf("%s, %d parts of %d, zipped %t: %d, %d charged, want %d", c.path, parts, c.output, zipped, w.Code, got, want)
+				}
+			}
 		}
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/v1/messages/batches", strings.NewReader(`{"requests": [{"params": {"max_tokens": 7}}, {"params": {"max_tokens": 1, "MAX_TOKENS": 9}}]}`))
+	s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: anthropic, limits: [4000000 per 365d fixed_window hold]}]`, everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) {})))
+	if s.Gateway().ServeHTTP(w, r); w.Code != 400 {
+		t.Errorf("a part with a limit twice: %d", w.Code)
 	}
 }
 

@@ -91,6 +91,13 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		return s.answer(v), nil
 	}
 	defer x.body.decided()
+	if v.Allowed && err == nil {
+		if x.ending.holds {
+			x.endpoint = rules.EndpointOf(in.Request)
+		}
+		x.body.askForUsage(v.Rules, x.endpoint)
+		x.prompt = x.body.passed()
+	}
 	if x.body.failed != nil {
 		s.giveBack(r.Context(), &x.ending)
 		*v, err = Verdict{}, x.body.failed
@@ -102,18 +109,9 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	x.watching, x.counters, x.id, x.client = v.watching, v.counters, v.ID, in.Client
 	a := s.answer(v)
 	if v.Allowed {
-		if r.ContentLength > 0 {
-			x.prompt = r.ContentLength
-		} else {
-			x.prompt = int64(len(x.body.data))
-		}
-		if x.ending.holds {
-			x.endpoint = rules.EndpointOf(in.Request)
-		}
-		if x.prompt > 0 && x.endpoint.UsesTokens() {
+		if x.prompt != (rules.Prompt{}) && x.endpoint.UsesTokens() {
 			s.set.Load().noticed.takesRoute(&s.settings, x.route, v.Rules, s.log)
 		}
-		x.body.askForUsage(v.Rules, x.endpoint)
 		s.settlesAtEnd(x, r, v, one[0].asks, &a)
 	}
 	return a, nil

@@ -132,9 +132,9 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		case known:
 			costs[i] = cost
 		case !knowsCost(rule) || rule.Unsettled == rules.Keep:
-			costs[i] = max(a.Units(), rule.LeastCost(&how.Response))
+			costs[i] = max(a.Units(), rule.LeastCost(&how.Response, a.Units()))
 		default:
-			costs[i] = rule.LeastCost(&how.Response)
+			costs[i] = rule.LeastCost(&how.Response, a.Units())
 		}
 		k.counters.of(rule).holds.cost(a.Units(), costs[i])
 	}
@@ -303,7 +303,7 @@ func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response
 	if how.Status = x.status; how.Status == 0 { // the response is the gateway's own
 		how.Headers, how.Bytes, how.Unzipped, how.Events, how.JSON = nil, 0, 0, 0, nil
 		if !x.clientFailed { // else leaving before the answer would make the input free
-			how.Prompt = 0
+			how.Prompt = rules.Prompt{}
 		}
 	}
 	return how

@@ -92,7 +92,7 @@ type exchange struct {
 	route    *config.Route // nil: none yet
 	upload   *upload       // nil: no body, or no upstream
 	body     body          // as rules read it
-	prompt   int64         // the bytes of the body, as far as they are known
+	prompt   rules.Prompt  // of the body, as far as it is known
 	endpoint rules.Endpoint
 	ending   ending // of what it holds
 	status   int    // of the upstream's response; 0: none

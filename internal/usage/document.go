@@ -126,37 +126,6 @@ func (d *Document) Span(path []string) (from, to int, ok bool) {
 	return from, from + len(text), true
 }
 
-// Each calls f with each element of the list at path, in order, as a Document of its own, until f
-// returns an error. If there is no list, it calls nothing.
-func (d *Document) Each(path []string, f func(*Document) error) error {
-	text, err := d.find(path)
-	if err != nil || len(text) == 0 || text[0] != '[' {
-		return err
-	}
-	var p parser
-	p.input = input{more: nothing, buf: text}
-	for p.pass(1); ; {
-		p.space()
-		if p.peek() == ']' {
-			return nil
-		}
-		from := p.at
-		if err := p.value(nil); err != nil {
-			return err
-		}
-		one, err := Parse(text[from:p.at:p.at])
-		if err == nil {
-			err = f(one)
-		}
-		if err != nil {
-			return err
-		}
-		if more, err := p.comma(']'); !more {
-			return err
-		}
-	}
-}
-
 // find is the text of the value of path; nil: there is none.
 func (d *Document) find(path []string) (text []byte, err error) {
 	members := d.members
@@ -166,26 +135,34 @@ func (d *Document) find(path []string) (text []byte, err error) {
 				return nil, err
 			}
 		}
-		found := 0
-		text = nil
-		for _, m := range members {
-			if string(m.name) == name {
-				text = m.value
-			} else if !strings.EqualFold(string(m.name), name) {
-				continue
-			}
-			if found++; found > 1 {
-				return nil, fmt.Errorf("%.60q is %w", name, ErrTwice)
-			}
+		found, err := one(members, name, func(m *member) []byte { return m.name })
+		if err != nil || found == nil {
+			return nil, err
 		}
-		if text == nil && found > 0 {
-			return nil, fmt.Errorf("%.60q is %w", name, ErrCase)
-		}
-		if text == nil {
-			return nil, nil
-		}
+		text = found.value
 	}
 	return text, nil
+}
+
+// one is the only member that has a name; nil: there is none. It is an error if there are several, or
+// if it is in another case.
+func one[M any](all []M, name string, nameOf func(*M) []byte) (found *M, err error) {
+	n := 0
+	for i := range all {
+		m := &all[i]
+		if is := nameOf(m); string(is) == name {
+			found = m
+		} else if !strings.EqualFold(string(is), name) {
+			continue
+		}
+		if n++; n > 1 {
+			return nil, fmt.Errorf("%.60q is %w", name, ErrTwice)
+		}
+	}
+	if found == nil && n > 0 {
+		return nil, fmt.Errorf("%.60q is %w", name, ErrCase)
+	}
+	return found, nil
 }
 
 // membersOf are the members of a value; none if it is no object. It is read once.

@@ -69,6 +69,11 @@ type source struct {
 
 // Read is for io.Reader.
 func (s *source) Read(p []byte) (int, error) {
+	if len(s.back) > 0 {
+		n := copy(p, s.back)
+		s.back = s.back[n:]
+		return n, nil
+	}
 	b, err := s.ReadByte()
 	if err != nil || len(p) == 0 {
 		return 0, err
