@@ -28,6 +28,9 @@ type Matches struct {
 	Ban     *Ban
 	BanRule *Rule
 	BanLeft time.Duration
+	// Spared are the budgets that a request does not ask because it uses no tokens, if it reads an
+	// answer that may have been made later (Endpoint.ReadsLater).
+	Spared []Spared
 	// Unread are rules in shadow mode that ask nothing, because the request is malformed
 	// for them, or because the rules before them ask stint.MaxAsks limits already.
 	Unread []*Rule
@@ -45,6 +48,7 @@ type Matches struct {
 
 func (m *Matches) reset() {
 	m.clearAsks()
+	m.Spared = nil
 	m.clearDescriptors()
 	clear(m.Unread)
 	m.Unread = m.Unread[:0]
@@ -181,11 +185,14 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 		out.banned(r, f.ban, f.banLeft)
 		return true, nil
 	}
-	if len(f.limits) == 0 {
-		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Penalty: r.Penalty, OnError: r.OnStoreError})
-		out.Rules = append(out.Rules, r)
-	}
+	before := len(out.Asks)
 	for _, l := range f.limits {
+		if r.spares(&f, l) {
+			if f.late {
+				out.Spared = append(out.Spared, Spared{r, f.key, l})
+			}
+			continue
+		}
 		ask, err := r.ask(&out.evaluation, &f, l)
 		if err != nil {
 			return false, err
@@ -193,7 +200,23 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 		out.Asks = append(out.Asks, ask)
 		out.Rules = append(out.Rules, r)
 	}
+	if len(out.Asks) == before && r.Penalty != nil {
+		out.Asks = append(out.Asks, r.askBan(&f))
+		out.Rules = append(out.Rules, r)
+	}
 	return true, nil
+}
+
+// Spared is a budget of a rule, and the key that a request has.
+type Spared struct {
+	Rule  *Rule
+	Key   string
+	Limit *stint.Limit
+}
+
+// askBan only asks whether the key is banned.
+func (r *Rule) askBan(f *found) stint.Ask {
+	return stint.Ask{Key: f.key, Penalty: r.Penalty, OnError: r.OnStoreError}
 }
 
 func (r *Rule) matches(ev *evaluation) (bool, error) {

@@ -83,6 +83,11 @@ func (r *Rule) ask(ev *evaluation, f *found, l *stint.Limit) (stint.Ask, error) 
 	return a, nil
 }
 
+// spares reports whether a request does not ask l: even a used-up budget lets it pass.
+func (r *Rule) spares(f *found, l *stint.Limit) bool {
+	return f.free && IsBudget(l) && r.ownCost(l) == nil
+}
+
 // estimate is what a request will cost, as far as is known when it is decided.
 type estimate struct {
 	cost int64
@@ -92,6 +97,9 @@ type estimate struct {
 	asksOnly bool
 	// spent says that cost is no estimate, but the truth.
 	spent bool
+	// free says that the request uses none of what budgets count, so that they are not asked, and late
+	// that it reads an answer that may have been made later.
+	free, late bool
 	// whole says that cost is of many requests, so that the cap for one does not apply.
 	whole bool
 }

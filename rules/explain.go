@@ -166,6 +166,9 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 	e.Applies, e.Why = true, r.whyApplies(f.key)
 	e.Key, e.Cost, e.CostBy, e.Tier, e.Override = Key(f.key), f.cost, r.estimatedBy(ev), f.tier, f.override
 	for _, l := range f.limits {
+		if r.spares(&f, l) {
+			continue
+		}
 		ask, err := r.ask(ev, &f, l)
 		if err != nil {
 			return e, err

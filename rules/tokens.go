@@ -142,7 +142,7 @@ const (
 func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, error) {
 	e := EndpointOf(r)
 	if e.isFree() {
-		return estimate{}, nil
+		return estimate{free: true, late: e.ReadsLater()}, nil
 	}
 	if r == nil || r.Body == nil {
 		return estimate{cost: t.cost(Prompt{}, t.DefaultOutput)}, nil

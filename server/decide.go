@@ -262,6 +262,9 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 		return
 	}
 	t.claims, t.back = m.Claims, m.GiveBack
+	if t.ending != nil {
+		t.ending.spared = m.Spared
+	}
 	if t.opaque {
 		if t.err = fitsHold(m.Asks); t.err != nil {
 			return

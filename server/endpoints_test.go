@@ -237,6 +237,41 @@ func TestAnswersMadeLater(t *testing.T) {
 	}
 }
 
+// A budget that is used up, or in debt by an answer that was made later, refuses only what uses tokens. The
+// other limits of the rule, and a ban, refuse the rest as ever.
+func TestFreeRequestsPassUsedUpBudgets(t *testing.T) {
+	var m stint.Memory
+	answer := `{"id": "resp_1", "status": "queued"}`
+	s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: openai, limits: [6000 per 365d fixed_window hold], penalty: {ban_after: 3, ban_for: 1h}},
+  {name: all, key: '"all"', tokens: openai, limits: [8 per 365d, 1000000 per 365d fixed_window hold]}]`, over(&m), everythingTo(upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, answer)
+	})))
+	send := func(method, path, body string, want int) {
+		t.Helper()
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		if s.Gateway().ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%s %s: %d %s, want %d", method, path, w.Code, w.Body, want)
+		}
+	}
+	send("POST", "/v1/responses", `{"input": "hi"}`, 200)
+	answer = `{"id": "resp_1", "status": "completed", "usage": {"input_tokens": 0, "output_tokens": 2000}}`
+	for range 2 {
+		send("GET", "/v1/responses/resp_1", "", 200)
+	}
+	if d, err := stint.NewLimiter(&m).Peek(t.Context(), "all", s.Rules().Rules[0].Limits[0]); err != nil || d.Used() < 6000 {
+		t.Errorf("%d charged, %v", d.Used(), err)
+	}
+	send("POST", "/v1/responses", `{"input": "hi"}`, 429)
+	send("POST", "/v1/moderations", `{"input": "hi"}`, 200)
+	send("POST", "/v1/responses", `{"input": "hi"}`, 429)
+	send("GET", "/v1/responses/resp_1", "", 200)
+	send("POST", "/v1/responses", `{"input": "hi"}`, 429) // the third violation
+	send("GET", "/v1/responses/resp_1", "", 429)
+}
+
 // However many read an answer at once, through two instances, it is charged once to each budget.
 func TestAnswersMadeLaterAreChargedOnce(t *testing.T) {
 	const file = `rules: [{name: tokens, key: '"all"', tokens: openai, max_hold: 1%, limits: [100000 per 365d fixed_window hold, 2000000 per 365d sliding_log hold]}]`

@@ -92,7 +92,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	}
 	defer x.body.decided()
 	if v.Allowed && err == nil {
-		if x.ending.holds {
+		if x.ending.holds || len(x.ending.spared) > 0 {
 			x.endpoint = rules.EndpointOf(in.Request)
 		}
 		x.body.askForUsage(v.Rules, x.endpoint)
@@ -112,7 +112,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		if x.prompt != (rules.Prompt{}) && x.endpoint.UsesTokens() {
 			s.set.Load().noticed.takesRoute(&s.settings, x.route, v.Rules, s.log)
 		}
-		s.settlesAtEnd(x, r, v, one[0].asks, &a)
+		s.settlesAtEnd(x, r, v, &a)
 	}
 	return a, nil
 }

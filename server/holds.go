@@ -23,6 +23,8 @@ import (
 type ending struct {
 	holds bool // the request may hold something
 	late  bool // rules in shadow mode may hold something that is kept after the end
+	// spared are the budgets that the request did not ask, and may be charged to when it ends.
+	spared []rules.Spared
 
 	mu     sync.Mutex
 	kept   []kept
@@ -158,7 +160,7 @@ func (k *kept) announce(ctx context.Context, how *result, costs []int64) (err er
 			continue
 		}
 		if id := rule.Tokens.Announced(&how.Response); id != "" {
-			later := laterAsk{rule, a.Key, a.Limit}
+			later := laterAsk{Rule: rule, Key: a.Key, Limit: a.Limit}
 			err = errors.Join(err, later.announce(ctx, how.announced, id, costs[i]))
 		}
 	}
@@ -249,32 +251,36 @@ func (k *kept) each(f func(*holdCounters)) {
 }
 
 // settlesAtEnd has what r holds settled when it ends, if v let it pass.
-func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, asks []stint.Ask, a *httplimit.Answer) {
-	if x == nil || !x.ending.holds || !v.Allowed {
+func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httplimit.Answer) {
+	if x == nil || !v.Allowed || !x.ending.holds && len(x.ending.spared) == 0 {
 		return
 	}
-	for i, rule := range v.Rules {
-		if rule.Mode == rules.Off || i > 0 && v.Rules[i-1] == rule {
-			continue
-		}
-		for _, path := range rule.UsagePaths() {
-			if !slices.ContainsFunc(a.Usage, func(known []string) bool { return slices.Equal(known, path) }) {
-				a.Usage = append(a.Usage, path)
-			}
-		}
+	for _, rule := range v.Rules {
+		addUsage(a, rule)
+	}
+	for i := range x.ending.spared {
+		addUsage(a, x.ending.spared[i].Rule)
 	}
 	if len(a.Usage) > 0 {
 		acceptReadable(r.Header)
 	}
-	var later []laterAsk
-	if x.endpoint.ReadsLater() {
-		later = laterAsks(asks, v.Rules)
-	}
 	a.OnEnd = func(ctx context.Context, resp *httplimit.Response) {
 		how := s.resultOf(x, r, resp)
-		err := errors.Join(x.ending.end(ctx, how), readLater(ctx, s.decider.Store, later, how))
+		err := errors.Join(x.ending.end(ctx, how), readLater(ctx, s.decider.Store, x.ending.spared, how))
 		if err != nil {
 			s.logUncharged("what a request did cost could not be charged", err)
+		}
+	}
+}
+
+// addUsage has the response read for what rule looks for.
+func addUsage(a *httplimit.Answer, rule *rules.Rule) {
+	if rule.Mode == rules.Off {
+		return
+	}
+	for _, path := range rule.UsagePaths() {
+		if !slices.ContainsFunc(a.Usage, func(known []string) bool { return slices.Equal(known, path) }) {
+			a.Usage = append(a.Usage, path)
 		}
 	}
 }

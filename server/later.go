@@ -23,26 +23,12 @@ import (
 var announced = stint.MustLimit("later: 4503599627370495 per 7d sliding_log")
 
 // laterAsk is a budget that an answer is charged to.
-type laterAsk struct {
-	rule  *rules.Rule
-	key   string
-	limit *stint.Limit
-}
-
-// laterAsks are the budgets of a request that reads an answer.
-func laterAsks(asks []stint.Ask, all []*rules.Rule) (later []laterAsk) {
-	for i := range asks {
-		if a := &asks[i]; isBudget(a) && all[i].After == "" && all[i].Tokens.API != rules.NoTokens {
-			later = append(later, laterAsk{all[i], a.Key, a.Limit})
-		}
-	}
-	return later
-}
+type laterAsk rules.Spared
 
 // ask asks about what was charged for the answer with this ID.
 func (l *laterAsk) ask(id string, cost int64) *stint.Request {
 	sum := sha256.New()
-	for _, part := range []string{l.key, l.limit.ID(), id} {
+	for _, part := range []string{l.Key, l.Limit.ID(), id} {
 		text := sha256.Sum256([]byte(part))
 		sum.Write(text[:])
 	}
@@ -67,20 +53,21 @@ func (l *laterAsk) read(ctx context.Context, store stint.Store, id string, used 
 	if d, err = limiter.Take(ctx, l.ask(id, d.Remaining), nil); err != nil || !d.Allowed || used <= before {
 		return err
 	}
-	_, err = limiter.Charge(ctx, l.key, l.limit, used-before)
+	_, err = limiter.Charge(ctx, l.Key, l.Limit, used-before)
 	return err
 }
 
-// readLater charges an answer that how has read to each of asks.
-func readLater(ctx context.Context, store stint.Store, asks []laterAsk, how *result) (err error) {
-	if how == nil || len(asks) == 0 {
+// readLater charges an answer that how has read to each of the budgets that it spared.
+func readLater(ctx context.Context, store stint.Store, spared []rules.Spared, how *result) (err error) {
+	if how == nil || len(spared) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	for i := range asks {
-		if id, used, ok := asks[i].rule.Tokens.Later(&how.Response); ok {
-			err = errors.Join(err, asks[i].read(ctx, store, id, used))
+	for i := range spared {
+		rule := spared[i].Rule
+		if id, used, ok := rule.Tokens.Later(&how.Response); ok && rule.After == "" {
+			err = errors.Join(err, (*laterAsk)(&spared[i]).read(ctx, store, id, used))
 		}
 	}
 	return err
