@@ -123,11 +123,21 @@ var freeRoots = []string{
 }
 
 // EndpointOf is the endpoint of a request; nil: the zero Endpoint. A request that only reads, by its
-// method, is known whatever its path. One that is upgraded is not: what passes then is not read.
+// method, is known whatever its path. One that would be free is not known if it is upgraded, since what
+// passes then is not read, or if upstreams may find another path than the one that is free.
 func EndpointOf(r *Request) Endpoint {
-	if r == nil || r.Header["Upgrade"] != nil || strings.ContainsAny(r.Path, ";\\") { // which some upstreams cut
+	if r == nil || strings.ContainsAny(r.Path, ";\\") { // which some upstreams cut
 		return Endpoint{}
 	}
+	e := listed(r)
+	if e.isFree() && r.Header["Upgrade"] != nil || e.use == free && r.Ambiguous&PathAmbiguity != 0 {
+		return Endpoint{}
+	}
+	return e
+}
+
+// listed is the endpoint by method and path.
+func listed(r *Request) Endpoint {
 	path := strings.TrimSuffix(r.Path, "/")
 	switch r.Method {
 	case http.MethodPost, "": // a check may not say

@@ -57,6 +57,14 @@ func TestEndpoints(t *testing.T) {
 				if got := rules.EndpointOf(upgraded).Use(); got != "unknown" {
 					t.Errorf("%s upgraded: %s", path, got)
 				}
+				want := row[1]
+				if want == "free" {
+					want = "unknown"
+				}
+				upgraded.Method = "POST" // which a header alone must not make cheap
+				if got := rules.EndpointOf(upgraded).Use(); got != want {
+					t.Errorf("POST %s upgraded: %s, want %s", path, got, want)
+				}
 			}
 		}
 	}
@@ -112,6 +120,25 @@ func TestEndpointsAreNotMadeFree(t *testing.T) {
 	} {
 		if got := endpoint("POST", path); got != "unknown" {
 			t.Errorf("POST %s %s", path, got)
+		}
+	}
+}
+
+// A path that upstreams may read otherwise is not free.
+func TestAmbiguousEndpointsAreNotFree(t *testing.T) {
+	for target, want := range map[string]string{
+		"/v1/files/x%252F..%252F..%252Fchat%252Fcompletions": "unknown",
+		"/v1/chat/completions/%252e":                         "unknown",
+		"//files/v1/rerank":                                  "unknown",
+		"/v1/chat%2Fcompletions":                             "generates",
+		"/v1/files/%66ile":                                   "free",
+	} {
+		to, err := rules.ReadTarget(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rules.EndpointOf(&rules.Request{Method: "POST", Path: to.Path, Ambiguous: to.Ambiguous}).Use(); got != want {
+			t.Errorf("%s: %s, want %s", target, got, want)
 		}
 	}
 }
