@@ -79,6 +79,7 @@ var endpoints = []endpointRow{
 	{"*:batchGenerateContent", Endpoint{use: batches, form: Gemini}},
 	{"batches", Endpoint{use: batchFiles, form: OpenAI, late: true}},
 	{"*:asyncBatchEmbedContent", Endpoint{use: batchFiles, form: Gemini}},
+	{"batchPredictionJobs", Endpoint{use: batchFiles, form: Gemini}},
 	{"evals/*/runs", Endpoint{use: batchFiles, form: OpenAI}},
 
 	{"messages/count_tokens", Endpoint{use: free}},
@@ -210,6 +211,9 @@ func cutLast(path string) (rest, segment string) {
 func isBelowFreeRoot(path string) bool {
 	if _, last := cutLast(path); strings.Contains(last, ":") {
 		return false // a verb of Google's, which may be about anything
+	}
+	if strings.Contains(path, "/locations/") {
+		return false // a project of Google's, which has models, too
 	}
 	begins := true
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {

@@ -116,7 +116,7 @@ func TestEndpointsAreNotMadeFree(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/v1/moderations;x", `/v1/moderations\..\chat\completions`, "/v1/MODERATIONS", "/v1/Files", "/v1/x/files",
-		"/v1/projects/p/models/m:newVerb", "/v1/messages/count_tokens/x", "/countTokens", "/v1/", "/", "", "/v1/chat", "/v1/xcompletions", "/v1/interactions",
+		"/v1/projects/p/models/m:newVerb", "/v1/projects/p/locations/l/evaluationRuns", "/v1/messages/count_tokens/x", "/countTokens", "/v1/", "/", "", "/v1/chat", "/v1/xcompletions", "/v1/interactions",
 	} {
 		if got := endpoint("POST", path); got != "unknown" {
 			t.Errorf("POST %s %s", path, got)
