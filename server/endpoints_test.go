@@ -164,6 +164,24 @@ func TestBatchesHoldTheirSum(t *testing.T) {
 	}
 }
 
+// Each budget is charged what it held for a batch, which may be more than another holds.
+func TestBatchesOfFilesUnderTwoBudgets(t *testing.T) {
+	for _, limits := range []string{"[100000 per 365d fixed_window hold, 2000000 per 365d sliding_log hold]", "[2000000 per 365d sliding_log hold, 100000 per 365d fixed_window hold]"} {
+		var m stint.Memory
+		s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: openai, max_hold: 1%, limits: `+limits+`}]`, over(&m),
+			everythingTo(upstream(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"id": "batch_1"}`) })))
+		r := httptest.NewRequest("POST", "/v1/batches", strings.NewReader(`{"input_file_id": "f"}`))
+		r.Header.Set("Content-Type", "application/json")
+		s.Gateway().ServeHTTP(httptest.NewRecorder(), r)
+		for _, l := range s.Rules().Rules[0].Limits {
+			d, err := stint.NewLimiter(&m).Peek(t.Context(), "all", l)
+			if want := min(6+5120, l.Capacity()/100); err != nil || d.Used() != want {
+				t.Errorf("%s of %s: %d charged, want %d, %v", l.Terms(), limits, d.Used(), want, err)
+			}
+		}
+	}
+}
+
 // An endpoint that the table does not know is found once for each rule, if the upstream serves it.
 func TestUnknownEndpointIsFound(t *testing.T) {
 	var log logged

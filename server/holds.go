@@ -126,7 +126,7 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		if how == nil || !isBudget(a) {
 			continue
 		}
-		if rule != last {
+		if rule != last || how.Endpoint.IsBatch() && rule.After == "" { // which costs what each budget held
 			last = rule
 			cost, known = k.costAfter(rule, how, a.Units())
 		}
