@@ -152,7 +152,7 @@ func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, erro
 		return estimate{}, nil
 	}
 	if t.IncludeUsage && e.asks != "" {
-		for _, path := range [][]string{{"stream"}, {"stream_options", "include_usage"}} {
+		for _, path := range [][]string{{e.asks}, {"stream"}, {"stream_options", "include_usage"}} {
 			if _, _, err := r.Body.Field(path); errors.Is(err, ErrTwice) || errors.Is(err, ErrCase) {
 				return estimate{}, err // the upstream may not say what it used
 			}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -349,7 +350,21 @@ func (b *body) askForUsage(all []*rules.Rule, e rules.Endpoint) {
 	default:
 		return // it is no request that the endpoint takes
 	}
-	if stream, _, err := json.Lookup([]string{"stream"}); err == nil && stream == true {
+	if stream, _, err := json.Lookup([]string{"stream"}); err == nil && isTrue(stream) {
 		b.setUsage()
 	}
+}
+
+// isTrue reports whether some server takes v for true: those in Python that are not strict take more
+// than true.
+func isTrue(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return slices.Contains([]string{"1", "on", "t", "true", "y", "yes"}, strings.ToLower(v))
+	case int64:
+		return v == 1
+	case float64:
+		return v == 1
+	}
+	return v == true
 }

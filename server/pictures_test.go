@@ -237,12 +237,24 @@ func TestUsageIsAskedForWhateverTheBody(t *testing.T) {
 			t.Errorf("%s: %s", options[0], sentOn)
 		}
 	}
+	many := `{` + strings.Repeat(`"a":1,`, 1001) + `"include_usage":false}` // too many to look into
+	for _, fields := range []string{`"stream":true,"stream_options":` + many + `,`, `"stream":1,`, `"stream":1.0,`, `"stream":"True",`, `"stream":"on",`} {
+		send(sentAs{}, chatWith("x", fields), false)
+		if !bytes.Contains(sentOn, []byte(`"stream_options":{"include_usage":true},`)) {
+			t.Errorf("%.60s: %.200s", fields, sentOn)
+		}
+	}
+	for _, fields := range []string{`"stream":0,`, `"stream":"false",`, `"stream":null,`, `"stream":2,`} {
+		if body := send(sentAs{}, chatWith("x", fields), false); !bytes.Equal(sentOn, body) {
+			t.Errorf("%s: %s", fields, sentOn)
+		}
+	}
 }
 
 // A field that is given twice or in another case is refused, however the body is sent and however long it
 // is.
 func TestAttackFieldsTwiceInEncodedBodies(t *testing.T) {
-	for _, fields := range []string{`"max_tokens":1,"max_tokens":5000,`, `"max_tokens":1,"Max_Tokens":5000,`, `"MAX_TOKENS":5000,`, `"stream":true,"stream":false,`, `"stream_options":{"include_usage":true,"Include_usage":false},`} {
+	for _, fields := range []string{`"max_tokens":1,"max_tokens":5000,`, `"max_tokens":1,"Max_Tokens":5000,`, `"MAX_TOKENS":5000,`, `"stream":true,"stream":false,`, `"stream":true,"messages":[],`, `"stream":true,"Messages":[],`, `"stream_options":{"include_usage":true,"Include_usage":false},`} {
 		for _, codings := range codingsOfBodies {
 			for _, charset := range charsets {
 				as := sentAs{codings, charset}

@@ -204,11 +204,11 @@ func (b *body) setUsage() {
 	_, isObject := options.(map[string]any)
 	from, to, empty, ok := json.Span([]string{"stream_options"})
 	switch {
-	case err != nil || asked == true:
+	case asked == true, errors.Is(err, rules.ErrTwice), errors.Is(err, rules.ErrCase):
 	case found:
 		from, to, _, _ := json.Span([]string{"stream_options", "include_usage"})
 		b.replace(from, to, "true")
-	case isObject && !empty:
+	case err == nil && isObject && !empty:
 		b.replace(from+1, from+1, `"include_usage":true,`)
 	case ok:
 		b.replace(from, to, all)
