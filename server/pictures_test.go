@@ -251,6 +251,26 @@ func TestUsageIsAskedForWhateverTheBody(t *testing.T) {
 	}
 }
 
+// Digests of a body pass on with the body that they are of.
+func TestDigestsOfChangedBodies(t *testing.T) {
+	var header http.Header
+	s := newServer(t, `rules: [{name: r, key: '"all"', tokens: openai, limits: [100000000 per 24h fixed_window hold]}]`,
+		everythingTo(upstream(t, aModel(false, func(r *http.Request, _ []byte) { header = r.Header }))))
+	for fields, want := range map[string]string{`"stream":true,`: "", ``: "x"} {
+		r := sentAs{}.request("/v1/chat/completions", []byte(chatWith("x", fields)), false)
+		names := []string{"Content-Digest", "Content-MD5", "Digest", "Repr-Digest"}
+		for _, name := range names {
+			r.Header.Set(name, "x")
+		}
+		s.Gateway().ServeHTTP(httptest.NewRecorder(), r)
+		for _, name := range names {
+			if got := header.Get(name); got != want {
+				t.Errorf("%s: %s: %q", fields, name, got)
+			}
+		}
+	}
+}
+
 // A field that is given twice or in another case is refused, however the body is sent and however long it
 // is.
 func TestAttackFieldsTwiceInEncodedBodies(t *testing.T) {

@@ -226,6 +226,10 @@ func (b *body) replace(from, to int64, text string) {
 	}
 	b.request.Body = &replayed{io.MultiReader(io.LimitReader(in, from), strings.NewReader(text), &skipping{in, to - from}, b.rest), b.rest} // the last for the trailers
 	h := b.request.Header
+	for _, digest := range []string{"Content-Digest", "Content-Md5", "Digest", "Repr-Digest"} { // of what came
+		delete(h, digest)
+		delete(b.request.Trailer, digest)
+	}
 	if len(b.prompt.codings) > 0 {
 		delete(h, "Content-Encoding")
 	}
