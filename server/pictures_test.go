@@ -410,6 +410,20 @@ func TestLongBodiesFindNoRoom(t *testing.T) {
 	}
 }
 
+// What is kept of a body that is small until it is decoded finds room, too.
+func TestSmallBodiesThatGrowFindRoom(t *testing.T) {
+	s := newServer(t, `rules: [{name: r, key: '"all"', tokens: openai, limits: [100000000 per 24h fixed_window hold]}]`, bounded(config.Instance{InFlight: 10, Bytes: 8 << 20}),
+		everythingTo(upstream(t, aModel(false, func(*http.Request, []byte) {}))))
+	for members, want := range map[int]int{100: 200, 9999: 503} {
+		as := sentAs{codings: "gzip"}
+		body := as.sent(t, `{`+strings.Repeat(`"a":1,`, members)+`"messages":[]}`)
+		w := httptest.NewRecorder()
+		if s.Gateway().ServeHTTP(w, as.request("/v1/chat/completions", body, false)); w.Code != want || len(body) > 4<<10 || s.Holds()["bytes"] != 0 {
+			t.Errorf("%d members, %d bytes: %d, want %d; %d bytes taken", members, len(body), w.Code, want, s.Holds()["bytes"])
+		}
+	}
+}
+
 // A form with files is no text, and what is no JSON is estimated by its length.
 func TestBodiesThatAreNoJSON(t *testing.T) {
 	file := string(make([]byte, 1_000_000))

@@ -147,7 +147,7 @@ func (b *body) outline() error {
 	if err != nil {
 		return unreadable("%w", err)
 	}
-	if kept := b.prompt.outline.Bytes(); length > smallBody && b.values.Take(kept) != nil {
+	if kept := b.prompt.outline.Bytes(); max(length, b.prompt.outline.Len) > smallBody && b.values.Take(kept) != nil {
 		b.prompt.outline = nil
 		b.failed = b.s.overloadedByBytes()
 	}
