@@ -2,6 +2,7 @@ package rules
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -124,17 +125,24 @@ var freeRoots = []string{
 }
 
 // EndpointOf is the endpoint of a request; nil: the zero Endpoint. A request that only reads, by its
-// method, is known whatever its path. One that would be free is not known if it is upgraded, since what
-// passes then is not read, or if upstreams may find another path than the one that is free.
+// method, is known whatever its path. One that would be free is not known if upstreams may find another
+// path than the one that is free. A request that is upgraded has the zero Endpoint, which only its
+// response shows.
 func EndpointOf(r *Request) Endpoint {
 	if r == nil || strings.ContainsAny(r.Path, ";\\") { // which some upstreams cut
 		return Endpoint{}
 	}
 	e := listed(r)
-	if e.isFree() && r.Header["Upgrade"] != nil || e.use == free && r.Ambiguous&PathAmbiguity != 0 {
+	if e.use == free && r.Ambiguous&PathAmbiguity != 0 {
 		return Endpoint{}
 	}
 	return e
+}
+
+// mayUpgrade reports whether r offers to go on in another protocol, which is then not read. h2c is none:
+// clients in Java offer it always, and no upstream gets it.
+func mayUpgrade(r *Request) bool {
+	return r != nil && slices.ContainsFunc(r.Header["Upgrade"], func(line string) bool { return !strings.EqualFold(line, "h2c") })
 }
 
 // listed is the endpoint by method and path.

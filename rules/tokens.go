@@ -140,15 +140,15 @@ const (
 // estimate is what a request will cost, by its endpoint and its body; r may be nil. It is an error if
 // the body has one of the fields twice, or in another case: the upstream may take the larger.
 func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, error) {
-	e := EndpointOf(r)
-	if e.isFree() {
+	e, upgrade := EndpointOf(r), mayUpgrade(r)
+	if e.isFree() && !upgrade {
 		return estimate{free: true, late: e.ReadsLater()}, nil
 	}
 	if r == nil || r.Body == nil {
 		return estimate{cost: t.cost(Prompt{}, t.DefaultOutput)}, nil
 	}
 	prompt := r.Body.Prompt()
-	if prompt == (Prompt{}) { // such as one to list models
+	if prompt == (Prompt{}) && !upgrade { // such as one to list models
 		return estimate{}, nil
 	}
 	if t.IncludeUsage && e.asks != "" {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,6 +180,61 @@ func TestBatchesOfFilesUnderTwoBudgets(t *testing.T) {
 				t.Errorf("%s of %s: %d charged, want %d, %v", l.Terms(), limits, d.Used(), want, err)
 			}
 		}
+	}
+}
+
+// What passes through an upgraded connection is not read: it costs the estimate, and is found. A request
+// that only offers to be upgraded costs what others do.
+func TestUpgradesCostTheEstimate(t *testing.T) {
+	var m stint.Memory
+	s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: openai, limits: [1000000000 per 365d fixed_window hold]}]`, over(&m),
+		everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v1/realtime" {
+				fmt.Fprint(w, `{"usage": {"input_tokens": 7}}`)
+				return
+			}
+			conn, buffer, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(buffer, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			buffer.Flush()
+		})))
+	gateway := httptest.NewServer(s.Gateway())
+	defer gateway.Close()
+	var before int64
+	for _, c := range []struct {
+		method, path, upgrade, body string
+		charged                     int64
+		found                       bool
+	}{
+		{"GET", "/v1/responses/x", "h2c", "", 0, false},
+		{"GET", "/v1/responses/x", "websocket", "", 0, false},
+		{"POST", "/v1/files", "websocket", "{}", 0, false},
+		{"POST", "/v1/messages/batches", "websocket", `{"requests": [1, 2]}`, 5 + 2*5120, false},
+		{"GET", "/v1/realtime", "websocket", "", 5120, true},
+	} {
+		r, err := http.NewRequest(c.method, gateway.URL+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", c.upgrade)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		await.Until(t, "it has ended", func() bool { return s.Holds()["gateway"] == 0 && s.Holds()["upgraded"] == 0 })
+		found := slices.ContainsFunc(s.Findings(), func(f rules.Finding) bool { return f.Code == rules.CodeEndpoint })
+		used := usedBy(t, s, &m)
+		if used-before != c.charged || found != c.found {
+			t.Errorf("%+v: %d charged, found %t", c, used-before, found)
+		}
+		before = used
 	}
 }
 

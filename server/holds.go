@@ -206,7 +206,7 @@ func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost in
 	if err != nil && how.failed != nil {
 		how.failed(err)
 	}
-	if rule.After == "" && !how.Endpoint.IsKnown() && how.Status/100 == 2 && how.unknown != nil {
+	if rule.After == "" && !how.Endpoint.IsKnown() && (how.Status/100 == 2 || how.Status == http.StatusSwitchingProtocols) && how.unknown != nil {
 		how.unknown(rule)
 	}
 	if how.Endpoint.IsBatch() && rule.After == "" && how.Status != 0 && how.Status < 400 {
@@ -299,7 +299,9 @@ func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response
 		how.announced = s.decider.Store
 	}
 	how.Unzipped, how.Events = resp.Passed()
-	how.Prompt, how.Endpoint = x.prompt, x.endpoint
+	if how.Prompt = x.prompt; resp.Status != http.StatusSwitchingProtocols {
+		how.Endpoint = x.endpoint
+	}
 	if x.wrapped {
 		return how
 	}
