@@ -299,10 +299,14 @@ func (f *tokensForm) used(resp *Response) (input, output int64, ok bool) {
 	return min(input+addedInput, mostTokens), min(output+addedOutput, mostTokens), isInput || isOutput
 }
 
-// Announced is the ID of an answer that a response promises, and that is made after it; empty: none. What
-// the request is charged is an estimate then, and Later finds the truth.
+// Announced is the ID of an answer that a response promises, and that is made after it; empty: none, or
+// the response has all of it. What the request is charged is an estimate then, and Later finds the truth.
 func (t *Tokens) Announced(resp *Response) (id string) {
-	if e := resp.Endpoint; t.API == NoTokens || !e.late || e.use == reads || resp.Status/100 != 2 {
+	e := resp.Endpoint
+	if t.API == NoTokens || !e.late || e.use == reads || resp.Status/100 != 2 {
+		return ""
+	}
+	if _, _, ok := t.form(e).used(resp); ok && resp.hasEnded() {
 		return ""
 	}
 	return resp.text(answerIDs)
@@ -314,9 +318,7 @@ func (t *Tokens) Later(resp *Response) (id string, used int64, ok bool) {
 	if t.API == NoTokens || !resp.Endpoint.ReadsLater() || resp.Status/100 != 2 {
 		return "", 0, false
 	}
-	switch resp.text(answerStatuses) {
-	case "completed", "failed", "incomplete", "cancelled", "expired":
-	default:
+	if !resp.hasEnded() {
 		return "", 0, false
 	}
 	input, output, ok := t.form(resp.Endpoint).used(resp)
@@ -329,6 +331,15 @@ var (
 	answerIDs      = [][]string{{"id"}, {"response", "id"}}
 	answerStatuses = [][]string{{"status"}, {"response", "status"}}
 )
+
+// hasEnded reports whether the answer in a response is complete.
+func (resp *Response) hasEnded() bool {
+	switch resp.text(answerStatuses) {
+	case "completed", "failed", "incomplete", "cancelled", "expired":
+		return true
+	}
+	return false
+}
 
 // text is the first text that the response has at one of paths.
 func (resp *Response) text(paths [][]string) string {

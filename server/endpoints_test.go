@@ -346,6 +346,23 @@ func TestFreeRequestsPassUsedUpBudgets(t *testing.T) {
 	send("GET", "/v1/responses/resp_1", "", 429)
 }
 
+// Nothing is kept of an answer that came with the response to its request.
+func TestWholeAnswersAreNotKept(t *testing.T) {
+	for answer, want := range map[string]int{
+		`{"id": "resp_1", "status": "completed", "usage": {"input_tokens": 20, "output_tokens": 5}}`:                                  1,
+		`data: {"type": "response.completed", "response": {"id": "r", "status": "completed", "usage": {"input_tokens": 1}}}` + "\n\n": 1,
+		`{"id": "resp_1", "status": "queued"}`: 2,
+	} {
+		var m stint.Memory
+		s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: openai, limits: [1000000000 per 365d fixed_window hold]}]`, over(&m),
+			everythingTo(upstream(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })))
+		s.Gateway().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/responses", strings.NewReader(`{"input": "hi"}`)))
+		if got := m.Len(); got != want {
+			t.Errorf("%s: %d keys, want %d", answer, got, want)
+		}
+	}
+}
+
 // However many read an answer at once, through two instances, it is charged once to each budget.
 func TestAnswersMadeLaterAreChargedOnce(t *testing.T) {
 	const file = `rules: [{name: tokens, key: '"all"', tokens: openai, max_hold: 1%, limits: [100000 per 365d fixed_window hold, 2000000 per 365d sliding_log hold]}]`
