@@ -162,7 +162,7 @@ func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, erro
 	switch {
 	case errors.Is(err, ErrUnreadable) && unreadable.Cost > 0:
 		return estimate{cost: unreadable.Cost}, nil
-	case errors.Is(err, ErrUnreadable) && unreadable.AsNone:
+	case errors.Is(err, ErrUnreadable) && unreadable.AsNone && (unreadable.Given || e.use != batches): // no response says what a batch uses
 		o = output{guessed: 1}
 	case err != nil:
 		return estimate{}, err

@@ -157,11 +157,23 @@ func TestBatchesHoldTheirSum(t *testing.T) {
 			}
 		}
 	}
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest("POST", "/v1/messages/batches", strings.NewReader(`{"requests": [{"params": {"max_tokens": 7}}, {"params": {"max_tokens": 1, "MAX_TOKENS": 9}}]}`))
-	s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: anthropic, limits: [4000000 per 365d fixed_window hold]}]`, everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) {})))
-	if s.Gateway().ServeHTTP(w, r); w.Code != 400 {
-		t.Errorf("a part with a limit twice: %d", w.Code)
+	many := strings.Repeat(`"a": 1, `, 10_000) // more than are read
+	for _, body := range []string{
+		`{"requests": [{"params": {"max_tokens": 7}}, {"params": {"max_tokens": 1, "MAX_TOKENS": 9}}]}`,
+		`{` + many + `"requests": [{"params": {"max_tokens": 7}}]}`,
+		`{"requests": [{` + many + `"params": {"max_tokens": 7}}]}`,
+	} {
+		for fields, want := range map[string]int{"": 400, ", unreadable_body: default": 200} {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest("POST", "/v1/messages/batches", strings.NewReader(body))
+			s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: anthropic, limits: [4000000 per 365d fixed_window hold]`+fields+`}]`, everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) {})))
+			if strings.Contains(body, "MAX") {
+				want = 400
+			}
+			if s.Gateway().ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%.20s…%s: %d, want %d", body, fields, w.Code, want)
+			}
+		}
 	}
 }
 

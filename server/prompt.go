@@ -44,10 +44,17 @@ func (b *body) Field(path []string) (value any, ok bool, err error) {
 
 func fieldOf(o *usage.Outline, path []string) (value any, ok bool, err error) {
 	value, ok, err = o.Lookup(path)
-	if err != nil && !errors.Is(err, rules.ErrTwice) && !errors.Is(err, rules.ErrCase) && !errors.Is(err, rules.ErrTooLarge) {
-		err = unreadable("%w", err)
+	return value, ok, orUnreadable(err)
+}
+
+// orUnreadable is err as rules.Body has its errors.
+func orUnreadable(err error) error {
+	for _, known := range []error{nil, rules.ErrTwice, rules.ErrCase, rules.ErrTooLarge, rules.ErrUnreadable} {
+		if errors.Is(err, known) {
+			return err
+		}
 	}
-	return value, ok, err
+	return unreadable("%w", err)
 }
 
 // Each is for rules.Body. It reads the body once more.
@@ -61,9 +68,9 @@ func (b *body) Each(path []string, f func(rules.Lookup) error) error {
 	if err != nil {
 		return unreadable("%w", err)
 	}
-	return usage.ReadElements(text, min(b.filled(), bufferSize), path, func(o *usage.Outline) error {
+	return orUnreadable(usage.ReadElements(text, min(b.filled(), bufferSize), path, func(o *usage.Outline) error {
 		return f(func(path []string) (any, bool, error) { return fieldOf(o, path) })
-	})
+	}))
 }
 
 // passed is what a model read of a body that passed on: as far as rules have looked at it.
