@@ -47,9 +47,9 @@ var endpoints = []endpointRow{
 	{"completions", Endpoint{use: generates, form: OpenAI, asks: "prompt"}},
 	{"responses", Endpoint{use: generates, form: OpenAI, late: true}},
 	{"responses/compact", Endpoint{use: generates, form: OpenAI}},
-	{"threads/runs", Endpoint{use: generates, form: OpenAI}},
-	{"threads/*/runs", Endpoint{use: generates, form: OpenAI}},
-	{"threads/*/runs/*/submit_tool_outputs", Endpoint{use: generates, form: OpenAI}},
+	{"threads/runs", Endpoint{use: generates, form: OpenAI, late: true}},
+	{"threads/*/runs", Endpoint{use: generates, form: OpenAI, late: true}},
+	{"threads/*/runs/*/submit_tool_outputs", Endpoint{use: generates, form: OpenAI, late: true}},
 	{"threads/*/messages", Endpoint{use: free}},
 	{"messages", Endpoint{use: generates, form: Anthropic}},
 	{"complete", Endpoint{use: generates, form: Anthropic}},
@@ -112,6 +112,7 @@ var endpoints = []endpointRow{
 // lateReads are the endpoints where an answer is read that was made after the response to its request.
 var lateReads = []endpointRow{
 	{"responses/*", Endpoint{use: reads, form: OpenAI, late: true}},
+	{"threads/*/runs/*", Endpoint{use: reads, form: OpenAI, late: true}},
 	{"batches/*", Endpoint{use: reads, form: OpenAI, late: true}},
 }
 
