@@ -117,7 +117,7 @@ func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
 
 // LeastCost is what a request that held so many units did cost at least whose cost CostAfter does not
 // know, as when the client left: for a rule with Tokens, the estimate of its input, and the tokens that
-// passed. An answer that is no stream is taken for text. Where less was held than the estimate of the
+// passed, if they are text. An answer that is no stream is taken for text. Where less was held than the estimate of the
 // input, that is what the input counts as: only a response can say that a request cost more than it
 // held and what passed of its output.
 func (r *Rule) LeastCost(resp *Response, held int64) int64 {
@@ -128,6 +128,9 @@ func (r *Rule) LeastCost(resp *Response, held int64) int64 {
 	output := resp.Unzipped / t.BytesPerToken
 	if resp.Events > 0 {
 		output = max(resp.Events, resp.Unzipped/streamedToken)
+	}
+	if u := resp.Endpoint.use; u == embeds || u == makes {
+		output = 0 // what passed is no text: numbers, or a picture
 	}
 	passed := times(min(output, mostTokens), t.OutputWeight)
 	if input := t.input(resp.Prompt); input < held {

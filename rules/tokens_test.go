@@ -194,4 +194,10 @@ func TestLeastCost(t *testing.T) {
 			t.Errorf("%+v: got %d", c, got)
 		}
 	}
+	for path, want := range map[string]int64{"/v1/embeddings": 100, "/v1beta/models/m:embedContent": 100, "/v1/images/generations": 100, "/v1/chat/completions": 100 + 5*1000} {
+		e := rules.EndpointOf(&rules.Request{Method: "POST", Path: path})
+		if got := r.LeastCost(&rules.Response{Endpoint: e, Prompt: rules.Prompt{Text: 400}, Unzipped: 4000}, 5000); got != want {
+			t.Errorf("%s: got %d, want %d", path, got, want)
+		}
+	}
 }
