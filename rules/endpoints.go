@@ -50,6 +50,7 @@ var endpoints = []endpointRow{
 	{"threads/runs", Endpoint{use: generates, form: OpenAI, late: true}},
 	{"threads/*/runs", Endpoint{use: generates, form: OpenAI, late: true}},
 	{"threads/*/runs/*/submit_tool_outputs", Endpoint{use: generates, form: OpenAI, late: true}},
+	{"threads/*/runs/*/cancel", Endpoint{use: free}},
 	{"threads/*/messages", Endpoint{use: free}},
 	{"messages", Endpoint{use: generates, form: Anthropic}},
 	{"complete", Endpoint{use: generates, form: Anthropic}},
@@ -82,6 +83,7 @@ var endpoints = []endpointRow{
 	{"*:asyncBatchEmbedContent", Endpoint{use: batchFiles, form: Gemini}},
 	{"batchPredictionJobs", Endpoint{use: batchFiles, form: Gemini}},
 	{"evals/*/runs", Endpoint{use: batchFiles, form: OpenAI}},
+	{"evals/*/runs/*", Endpoint{use: free}},
 
 	{"messages/count_tokens", Endpoint{use: free}},
 	{"responses/input_tokens", Endpoint{use: free}},
@@ -215,8 +217,7 @@ func cutLast(path string) (rest, segment string) {
 	return path[:max(0, i)], path[i+1:]
 }
 
-// isBelowFreeRoot reports whether the first segment of path that names a resource is one of freeRoots:
-// the first of all, or the one after a version.
+// isBelowFreeRoot reports whether the segment of path after a version is one of freeRoots.
 func isBelowFreeRoot(path string) bool {
 	if _, last := cutLast(path); strings.Contains(last, ":") {
 		return false // a verb of Google's, which may be about anything
@@ -224,18 +225,15 @@ func isBelowFreeRoot(path string) bool {
 	if strings.Contains(path, "/locations/") {
 		return false // a project of Google's, which has models, too
 	}
-	begins := true
+	below, begins := false, false
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-		if begins {
-			for _, root := range freeRoots {
-				if segment == root {
-					return true
-				}
-			}
+		if segment == "runs" || segment == "invoke" {
+			return false // other servers run agents there
 		}
+		below = below || begins && slices.Contains(freeRoots, segment)
 		begins = segment == "openai" || len(segment) > 1 && segment[0] == 'v' && '0' <= segment[1] && segment[1] <= '9'
 	}
-	return false
+	return below
 }
 
 // IsKnown reports whether the table of endpoints has it, and what a request to it costs.

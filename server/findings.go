@@ -20,7 +20,7 @@ type noticed struct {
 	forwarded, unheld sync.Once
 	impatient         sync.Map // of the rules of which that was found
 	mu                sync.Mutex
-	endpoints         map[string]bool // the rules that met one that they do not know
+	endpoints         map[string]bool // the first that rules met and do not know
 	found             []rules.Finding // at most one of each, or of each and each rule
 }
 
@@ -166,15 +166,21 @@ func (s *Server) foundUnread(r *rules.Rule) {
 	s.set.Load().noticed.add(f)
 }
 
+// maxEndpoints is how many endpoints are found that rules do not know: clients choose paths.
+const maxEndpoints = 8
+
 // endpoint finds a rule whose preset for tokens does not know what an endpoint costs that an upstream
-// serves. It is logged once for each rule.
+// serves. Each of the first is logged once.
 func (n *noticed) endpoint(log *slog.Logger, r *rules.Rule, e rules.Endpoint, method, path string) {
+	what := r.Name + " " + method + " " + path
 	n.mu.Lock()
-	known := n.endpoints[r.Name]
+	known := n.endpoints[what] || len(n.endpoints) == maxEndpoints
 	if n.endpoints == nil {
 		n.endpoints = map[string]bool{}
 	}
-	n.endpoints[r.Name] = true
+	if !known {
+		n.endpoints[what] = true
+	}
 	n.mu.Unlock()
 	if known {
 		return
