@@ -59,6 +59,13 @@ func TestEndpoints(t *testing.T) {
 			}
 		}
 	}
+	if got := endpoint("POST", "/openai/files"); got != "free" {
+		t.Errorf("files behind a base: %s", got)
+	}
+	in := posted(t, `{"max_tokens": 10}`) // what some upstreams take
+	if in.Request.Method = "GET"; rules.EndpointOf(in.Request) != (rules.Endpoint{}) {
+		t.Error("a body that is sent by GET only reads")
+	}
 	if got := rules.EndpointOf(nil); got != (rules.Endpoint{}) || got.IsKnown() {
 		t.Error(got)
 	}
@@ -108,6 +115,7 @@ func TestEndpointsAreNotMadeFree(t *testing.T) {
 	for _, path := range []string{
 		"/v1/moderations;x", `/v1/moderations\..\chat\completions`, "/v1/MODERATIONS", "/v1/Files", "/v1/x/files",
 		"/v1/projects/p/models/m:newVerb", "/files", "/threads/t/runs/stream", "/v1/agents/a/invoke", "/v1/projects/p/locations/l/evaluationRuns", "/v1/messages/count_tokens/x", "/countTokens", "/v1/", "/", "", "/v1/chat", "/v1/xcompletions", "/v1/interactions",
+		"/v1/files/x;y", "/vx/files", "/v-/files", "/v1beta/models/:countTokens", "/v1/responses//cancel",
 	} {
 		if got := endpoint("POST", path); got != "unknown" {
 			t.Errorf("POST %s %s", path, got)

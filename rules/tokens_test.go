@@ -122,6 +122,7 @@ func TestTokensUsed(t *testing.T) {
 		{"openai", 200, `{"usage": {"input_tokens": 100, "output_tokens": 20}}`, "200"},
 		{"openai", 200, `{"response": {"usage": {"input_tokens": 100, "output_tokens": 20}}}`, "200"},
 		{"openai", 200, `{"usage": {"prompt_tokens": 100, "total_tokens": 100}}`, "100"},
+		{"openai", 200, `{"usage": {"completion_tokens": 20}}`, "100"},
 		{"openai", 200, `{"usage": null}`, "unknown"},
 		{"openai", 200, `{"usage": {"prompt_tokens": "100", "completion_tokens": -1}}`, "unknown"},
 		{"openai", 200, ``, "unknown"},
@@ -199,5 +200,9 @@ func TestLeastCost(t *testing.T) {
 		if got := r.LeastCost(&rules.Response{Endpoint: e, Prompt: rules.Prompt{Text: 400}, Unzipped: 4000}, 5000); got != want {
 			t.Errorf("%s: got %d, want %d", path, got, want)
 		}
+	}
+	r = tokens(t, "openai, cost_after: response.json.used").Rules[0]
+	if got := r.LeastCost(&rules.Response{Prompt: rules.Prompt{Text: 400}, Unzipped: 1000}, 5000); got != 0 {
+		t.Errorf("by an expression: got %d", got)
 	}
 }
