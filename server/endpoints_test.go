@@ -74,6 +74,7 @@ func TestTokensAreChargedWhereTheyAreUsed(t *testing.T) {
 	thousand := `{"requests": [` + strings.Repeat(part+", ", 999) + part + `]}`
 	guess := func(body string, output int64) int64 { return (int64(len(body))+3)/4 + 5*output }
 	inline := `{"batch": {"inputConfig": {"requests": {"requests": [{"request": {"generationConfig": {"maxOutputTokens": 7}}}, {"request": {"generation_config": {"max_output_tokens": 5, "candidate_count": 2}}}, {"request": {}}]}}}}`
+	inFile := `{"batch": {"inputConfig": {"fileName": "files/1"}}}`
 	file := `{"input_file_id": "file_1", "endpoint": "/v1/chat/completions"}`
 	for _, api := range []string{"openai", "anthropic", "gemini"} {
 		for _, unsettled := range []string{"keep", "give_back"} {
@@ -104,12 +105,15 @@ func TestTokensAreChargedWhereTheyAreUsed(t *testing.T) {
 					{"POST", "/v1/messages/batches", "", thousand, 400, `{"type": "error"}`, 0},
 					{"GET", "/v1/messages/batches/msgbatch_1/results", "", "", 0, `{"result": {"message": {"usage": {"input_tokens": 7, "output_tokens": 2}}}}`, 0},
 					{"POST", "/v1beta/models/g:batchGenerateContent", "", inline, 0, `{"name": "batches/1"}`, guess(inline, 7+10+1024)},
+					{"POST", "/v1beta/models/g:batchGenerateContent", "", inFile, 0, `{"name": "batches/2"}`, guess(inFile, 1024)},
+					{"POST", "/v1/chat/completions", "", "", 0, "data: {\"a\": 1}\n\ndata: {\"a\": 1}\n\n", 5 * 2},
 					{"POST", "/v1/batches", "", file, 0, `{"id": "batch_1", "usage": {"input_tokens": 0, "output_tokens": 0}}`, guess(file, 1024)},
 					{"POST", "/v1/something", "", `{"input": "hi"}`, 0, `{"usage": {"prompt_tokens": 4, "input_tokens": 4}, "usageMetadata": {"promptTokenCount": 4}}`, 4},
 				})
 			}
 		}
 	}
+	charge(t, "tokens: anthropic, cost_after: response.json.used", false, []modelCall{{"POST", "/v1/messages/batches", "", thousand, 0, `{"used": 7}`, 7}})
 }
 
 // A batch holds the sum of its parts, whatever one request may hold and however long it is; more than the
@@ -173,6 +177,23 @@ func TestBatchesHoldTheirSum(t *testing.T) {
 			if s.Gateway().ServeHTTP(w, r); w.Code != want {
 				t.Errorf("%.20s…%s: %d, want %d", body, fields, w.Code, want)
 			}
+		}
+	}
+	for about, c := range map[string]struct {
+		parts  string
+		status int
+	}{
+		"a part with a limit twice":          {`{"params": {"max_tokens": 7}}, {"params": {"max_tokens": 1, "MAX_TOKENS": 9}}`, 400},
+		"limits that are too large":          {`{"params": {"max_tokens": 1e999}}`, 429},
+		"limits whose sum is too large":      {strings.Repeat(`{"params": {"max_tokens": 1e18}}, `, 4095) + `{"params": {"max_tokens": 1e18}}`, 429}, // 4096 times 1<<52 is 0
+		"an upstream that breaks its answer": {`{"params": {"max_tokens": 7}}`, 502},
+	} {
+		var m stint.Memory
+		s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: anthropic, unsettled: give_back, limits: [4000000 per 365d fixed_window hold]}]`, over(&m), everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })))
+		w := httptest.NewRecorder()
+		s.Gateway().ServeHTTP(w, httptest.NewRequest("POST", "/v1/messages/batches", strings.NewReader(`{"requests": [`+c.parts+`]}`)))
+		if wantHeld(t, s, &m, 0); w.Code != c.status || usedBy(t, s, &m) != 0 {
+			t.Errorf("%s: %d, %d charged", about, w.Code, usedBy(t, s, &m))
 		}
 	}
 }
@@ -291,6 +312,11 @@ func TestUnknownEndpointIsFound(t *testing.T) {
 	if text := log.taken(); strings.Count(text, `code=ST027`) != 8 {
 		t.Error(text)
 	}
+	s = newServer(t, `rules: [{name: a, key: '"a"', tokens: openai, limits: [1000000 per 365d fixed_window hold]}]`, everythingTo(upstream(t, who("up"))))
+	send("POST", "/v1/batches")
+	if all := found(); len(all) != 1 || !strings.Contains(all[0], "which makes a batch of requests that are in a file") {
+		t.Errorf("found %q", all)
+	}
 }
 
 // What an answer that is made later used is charged once, when it is first read: beyond the estimate that
@@ -305,13 +331,24 @@ func TestAnswersMadeLater(t *testing.T) {
 		batched = `{"id": "batch_1", "status": "completed", "usage": {"input_tokens": 400000, "output_tokens": 200000}}`
 		file    = `{"input_file_id": "file_1"}` // 27 bytes: 7 tokens
 	)
+	var ended []modelCall
+	for _, how := range []string{"completed", "failed", "incomplete", "cancelled", "expired"} {
+		is := strings.NewReplacer("resp_1", how, `"completed"`, `"`+how+`"`)
+		ended = append(ended, modelCall{"POST", "/v1/responses", "", body, 0, is.Replace(queued), 9 + 5120},
+			modelCall{"GET", "/v1/responses/" + how, "", "", 0, is.Replace(long), 254_000 - (9 + 5120)})
+	}
 	for _, wrapped := range []bool{false, true} {
+		charge(t, "tokens: openai", wrapped, ended)
+		charge(t, "tokens: openai", wrapped, []modelCall{
+			{"POST", "/v1/responses", "", body, 0, strings.Replace(queued, "null", `{"input_tokens": 0, "output_tokens": 0}`, 1), 0},
+			{"GET", "/v1/responses/resp_1", "", "", 0, long, 254_000 - 1}, // that it was announced is kept as one token
+		})
 		charge(t, "tokens: openai", wrapped, []modelCall{
 			{"GET", "/v1/responses/resp_1", "", "", 0, long, 0}, // not asked for here
 			{"POST", "/v1/responses", "", body, 0, queued, 9 + 5120},
 			{"GET", "/v1/responses/resp_1", "", "", 0, queued, 0},
 			{"GET", "/v1/responses/resp_1", "", "", 0, running, 0},
-			{"GET", "/v1/responses/resp_1", "", "", 404, `{"error": {}}`, 0},
+			{"GET", "/v1/responses/resp_1", "", "", 404, long, 0},
 			{"GET", "/v1/responses/resp_1", "", "", 0, long, 254_000 - (9 + 5120)},
 			{"GET", "/v1/responses/resp_1", "", "", 0, long, 0},
 			{"GET", "/v1/responses/resp_1", "", "", 0, long, 0},
@@ -382,6 +419,37 @@ func TestWholeAnswersAreNotKept(t *testing.T) {
 		s.Gateway().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/responses", strings.NewReader(`{"input": "hi"}`)))
 		if got := m.Len(); got != want {
 			t.Errorf("%s: %d keys, want %d", answer, got, want)
+		}
+	}
+}
+
+// An answer is charged to the key of its request alone, also if others know its ID.
+func TestAnswersMadeLaterOfOthers(t *testing.T) {
+	var m stint.Memory
+	answer := `{"id": "resp_1", "status": "queued"}`
+	s := newServer(t, `rules: [{name: tokens, key: 'request.headers["x-key"]', tokens: openai, limits: [1000000 per 365d fixed_window hold]}]`, over(&m),
+		everythingTo(upstream(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })))
+	used := func(key string) int64 {
+		d, err := stint.NewLimiter(&m).Peek(t.Context(), key, s.Rules().Rules[0].Limits[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Used()
+	}
+	send := func(key, method, path, body string) {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("X-Key", key)
+		s.Gateway().ServeHTTP(httptest.NewRecorder(), r)
+	}
+	send("a", "POST", "/v1/responses", `{"input": "hi"}`)
+	answer = `{"id": "resp_1", "status": "completed", "usage": {"input_tokens": 0, "output_tokens": 5000}}`
+	for _, c := range []struct {
+		reads string
+		a, b  int64
+	}{{"b", 4 + 5120, 0}, {"a", 25_000, 0}} {
+		send(c.reads, "GET", "/v1/responses/resp_1", "")
+		if a, b := used("a"), used("b"); a != c.a || b != c.b {
+			t.Errorf("%s reads: %d and %d charged, want %d and %d", c.reads, a, b, c.a, c.b)
 		}
 	}
 }

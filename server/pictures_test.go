@@ -274,7 +274,7 @@ func TestDigestsOfChangedBodies(t *testing.T) {
 // A field that is given twice or in another case is refused, however the body is sent and however long it
 // is.
 func TestAttackFieldsTwiceInEncodedBodies(t *testing.T) {
-	for _, fields := range []string{`"max_tokens":1,"max_tokens":5000,`, `"max_tokens":1,"Max_Tokens":5000,`, `"MAX_TOKENS":5000,`, `"stream":true,"stream":false,`, `"stream":true,"messages":[],`, `"stream":true,"Messages":[],`, `"stream_options":{"include_usage":true,"Include_usage":false},`} {
+	for _, fields := range []string{`"max_tokens":1,"max_tokens":5000,`, `"max_tokens":1,"Max_Tokens":5000,`, `"MAX_TOKENS":5000,`, `"stream":true,"stream":false,`, `"Stream":true,`, `"stream":true,"messages":[],`, `"stream":true,"Messages":[],`, `"stream_options":{"include_usage":true,"Include_usage":false},`} {
 		for _, codings := range codingsOfBodies {
 			for _, charset := range charsets {
 				as := sentAs{codings, charset}

@@ -292,10 +292,13 @@ func TestImpatientRoutes(t *testing.T) {
 		{"ten minutes", tokens, []config.Route{route("/", d(10*time.Minute), nil)}, "/", "", "", ""},
 		{"any time", tokens, []config.Route{route("/", d(0), d(0))}, "/", "", "", ""},
 		{"a short response", tokens, []config.Route{route("/", d(0), d(5*time.Minute))}, "/", "ST028", "ST028", "the route / breaks off an answer after 5m"},
+		{"ten minutes for a response", tokens, []config.Route{route("/", d(0), d(10*time.Minute))}, "/", "", "", ""},
+		{"a patient begin and a short response", tokens, []config.Route{route("/", d(10*time.Minute), d(5*time.Minute))}, "/", "ST028", "ST028", "breaks off an answer after 5m"},
 		{"no tokens", generous, []config.Route{route("/", nil, nil)}, "/", "", "", ""},
 		{"no routes", tokens, nil, "/", "", "", ""},
 		{"some routes", tokens, []config.Route{route("/", nil, nil), route("/v1", d(0), nil)}, "/v1 /v1", "", "", ""},
 		{"a request on such a route", tokens, []config.Route{route("/v1", nil, nil), route("/", d(0), nil)}, "/ /v1 /v1", "", "ST028", "the route /v1 waits only 1m"},
+		{"a request that costs nothing", tokens, []config.Route{route("/v1", nil, nil), route("/", d(0), nil)}, "/v1/moderations", "", "", ""},
 		{"a request without a body", tokens, []config.Route{route("/v1", nil, nil), route("/", d(0), nil)}, "GET/v1", "", "", ""},
 	} {
 		t.Run(c.about, func(t *testing.T) {
@@ -306,7 +309,9 @@ func TestImpatientRoutes(t *testing.T) {
 			}
 			g := start(t, s)
 			for path := range strings.FieldsSeq(c.posts) {
-				path = strings.TrimSuffix(path, "/") + "/chat/completions"
+				if path != "/v1/moderations" {
+					path = strings.TrimSuffix(path, "/") + "/chat/completions"
+				}
 				var resp *http.Response
 				var err error
 				if path, isGet := strings.CutPrefix(path, "GET"); isGet {
