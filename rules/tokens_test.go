@@ -87,6 +87,9 @@ func TestTokensWithoutBody(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
+	if got, want := asks(t, tokens(t, "openai, unreadable_body: 5000"), unreadable(4000)), "1000000 per 1m fixed_window hold: 5000"; got != want {
+		t.Errorf("a rule that says what such a body costs: got %s, want %s", got, want)
+	}
 }
 
 // A request that asks for more output than the budget is refused for good; a long prompt is capped.
