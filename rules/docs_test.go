@@ -9,23 +9,25 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// The files in docs/rules.md are rules files; those that are parts of one have no rules.
+// The files in docs/rules.md and docs/tokens.md are rules files; those that are parts of one have no rules.
 func TestRulesPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := 0
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		if !strings.Contains(block[1], "rules:") {
-			continue
+	for _, name := range []string{"rules.md", "tokens.md"} {
+		page, err := os.ReadFile("../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		files++
-		if _, err := rules.Parse("rules.md", []byte(block[1])); err != nil {
-			t.Errorf("%v in\n%s", err, block[1])
+		files := 0
+		for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+			if !strings.Contains(block[1], "rules:") {
+				continue
+			}
+			files++
+			if _, err := rules.Parse(name, []byte(block[1])); err != nil {
+				t.Errorf("%v in\n%s", err, block[1])
+			}
 		}
-	}
-	if files < 3 {
-		t.Errorf("%d files found", files)
+		if files < 3 {
+			t.Errorf("%s: %d files found", name, files)
+		}
 	}
 }
