@@ -12,7 +12,7 @@ import (
 
 // Some answers are made after the response to the request for them: background responses, batches,
 // and streams that a client has left. Such a request is charged an estimate. When an answer is read
-// later that says what it used, what it used beyond that is charged, once, whoever reads it how often.
+// later that says what it used, what it used beyond that is charged, once, however often it is read.
 //
 // What the request was charged is kept in the store meanwhile, as the use of a limit that nobody else
 // has: its key is of the caller, the budget and the answer. The first reader takes all that is left
