@@ -62,9 +62,12 @@ var mediaShapes = map[string]struct {
 func TestOutlineFindsMedia(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	escapes := map[string]func(string) string{
-		"plain":    func(s string) string { return s },
-		"slashes":  func(s string) string { return strings.ReplaceAll(s, "/", `\/`) },
-		"unicode":  func(s string) string { return strings.NewReplacer("+", `\u002B`, "=", `\u003d`).Replace(s) },
+		"plain":   func(s string) string { return s },
+		"slashes": func(s string) string { return strings.ReplaceAll(s, "/", `\/`) },
+		"unicode": func(s string) string { return strings.NewReplacer("+", `\u002B`, "=", `\u003d`).Replace(s) },
+		"letters": func(s string) string {
+			return strings.NewReplacer("o", `\u006f`, "K", `\u004B`, "/", `\u002F`, "J", `\u004a`).Replace(s)
+		},
 		"lines":    func(s string) string { return s[:400] + `\r\n` + s[400:] },
 		"base64":   func(s string) string { return s }, // with URL's alphabet, below
 		"unpadded": func(s string) string { return strings.TrimRight(s, "=") },
