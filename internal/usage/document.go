@@ -110,22 +110,6 @@ func (d *Document) Lookup(path []string) (value any, ok bool, err error) {
 	return value, true, nil
 }
 
-// Has reports whether there is a member of this name, or several.
-func (d *Document) Has(name string) bool {
-	text, err := d.find([]string{name})
-	return text != nil || err != nil
-}
-
-// Span returns where in the data the value of path lies; not ok: there is none, or an error.
-func (d *Document) Span(path []string) (from, to int, ok bool) {
-	text, err := d.find(path)
-	if err != nil || text == nil {
-		return 0, 0, false
-	}
-	from = cap(d.data) - cap(text) // text is a part of data
-	return from, from + len(text), true
-}
-
 // find is the text of the value of path; nil: there is none.
 func (d *Document) find(path []string) (text []byte, err error) {
 	members := d.members
@@ -185,6 +169,3 @@ func (d *Document) membersOf(text []byte) ([]member, error) {
 	d.within[&text[0]] = members
 	return members, nil
 }
-
-// Start is how many bytes of an object are before its first member.
-func (d *Document) Start() int { return bytes.IndexByte(d.data, '{') + 1 }

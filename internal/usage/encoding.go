@@ -31,12 +31,8 @@ const mostEncodings = 4
 
 // decodingsOf returns the decodings of a Content-Encoding, in the order in which it names them.
 func decodingsOf(contentEncoding string) (all []decoding, err error) {
-	for name := range strings.SplitSeq(contentEncoding, ",") {
-		name = strings.ToLower(strings.TrimSpace(name))
-		if name == "" || name == "identity" {
-			continue
-		}
-		d := decodings[name]
+	for _, name := range Codings([]string{contentEncoding}) {
+		d := decodings[strings.ToLower(name)]
 		if d == nil || len(all) == mostEncodings {
 			return nil, fmt.Errorf("content encoding %.60q: want gzip, deflate, br, zstd or none, at most %d of them", contentEncoding, mostEncodings)
 		}
@@ -113,11 +109,17 @@ func inflate(s *source) (io.Reader, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	const deflated, dictionary = 8, 0x20
-	if first&0xf != deflated || (int(first)<<8|int(second))%31 != 0 || second&dictionary != 0 {
+	const dictionary = 0x20
+	if !isZlib(first, second) || second&dictionary != 0 {
 		s.back = append(s.back, first, second)
 	}
 	return flate.NewReader(s), func() {}, nil
+}
+
+// isZlib reports whether data that begins with these bytes have the header of zlib.
+func isZlib(first, second byte) bool {
+	const deflated = 8
+	return first&0xf == deflated && (int(first)<<8|int(second))%31 == 0
 }
 
 var brotliReaders = sync.Pool{New: func() any { return brotli.NewReader(nil) }}

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"bytes"
+	"errors"
 	"io"
 )
 
@@ -28,6 +29,25 @@ func (in *input) peek() int {
 }
 
 func nothing() []byte { return nil }
+
+// partsOf returns what gives the parts of from, each in buffer. An error that ends them is put into failed,
+// but for io.EOF.
+func partsOf(from io.Reader, buffer []byte, failed *error) (more func() []byte) {
+	return func() []byte {
+		for range 100 {
+			n, err := from.Read(buffer)
+			if err != nil && !errors.Is(err, io.EOF) {
+				*failed = err
+				return nil
+			}
+			if n > 0 || err != nil {
+				return buffer[:n]
+			}
+		}
+		*failed = io.ErrNoProgress
+		return nil
+	}
+}
 
 // skipBOM skips a byte order mark.
 func (in *input) skipBOM() {

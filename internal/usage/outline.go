@@ -2,7 +2,6 @@ package usage
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -57,9 +56,7 @@ func (p *part) count() int64 {
 // ReadOutline reads all that from has, by parts of at most so many bytes. The error is not nil if it is
 // not one JSON value, or an object of more than 10,000 members, or if reading failed.
 func ReadOutline(from io.Reader, buffer int64) (*Outline, error) {
-	r := &outlineReader{from: from, buffer: make([]byte, max(buffer, 1))}
-	r.more = r.next
-	r.skipBOM()
+	r := newOutlineReader(from, buffer)
 	err := r.value(&r.out.root, 0)
 	if r.space(); err == nil && r.peek() != end {
 		err = errSyntax
@@ -79,9 +76,8 @@ func ReadOutline(from io.Reader, buffer int64) (*Outline, error) {
 // ReadElements calls f with an Outline of each element of the list at path, in order, until f returns an
 // error; if there is no list, with none. It reads like ReadOutline, and its errors are the same.
 func ReadElements(from io.Reader, buffer int64, path []string, f func(*Outline) error) error {
-	r := &outlineReader{from: from, buffer: make([]byte, max(buffer, 1)), list: path, element: f}
-	r.more = r.next
-	r.skipBOM()
+	r := newOutlineReader(from, buffer)
+	r.list, r.element = path, f
 	err := r.value(new(part), 0)
 	if r.failed != nil {
 		err = r.failed
@@ -97,29 +93,21 @@ type outlineReader struct {
 	element func(*Outline) error // is called with the elements of the list; may be nil
 
 	out    Outline
-	from   io.Reader
-	buffer []byte
 	before int64 // bytes before buf
 	failed error // why reading ended
 	inner  int   // members that were kept of objects within others
 	str    stringReader
 }
 
-// next is input.more.
-func (r *outlineReader) next() []byte {
-	r.before += int64(len(r.buf))
-	for range 100 {
-		n, err := r.from.Read(r.buffer)
-		if err != nil && !errors.Is(err, io.EOF) {
-			r.failed = err
-			return nil
-		}
-		if n > 0 || err != nil {
-			return r.buffer[:n]
-		}
+func newOutlineReader(from io.Reader, buffer int64) *outlineReader {
+	r := new(outlineReader)
+	more := partsOf(from, make([]byte, max(buffer, 1)), &r.failed)
+	r.more = func() []byte {
+		r.before += int64(len(r.buf))
+		return more()
 	}
-	r.failed = io.ErrNoProgress
-	return nil
+	r.skipBOM()
+	return r
 }
 
 // pos is where the next byte lies.
@@ -361,12 +349,6 @@ func (o *Outline) Lookup(path []string) (value any, ok bool, err error) {
 		return nil, false, fmt.Errorf("the number of %.60q is %w", path[len(path)-1], ErrTooLarge)
 	}
 	return p.value, true, nil
-}
-
-// Has reports whether there is a member of this name, or several.
-func (o *Outline) Has(name string) bool {
-	p, err := o.find([]string{name})
-	return p != nil || err != nil
 }
 
 // Span returns where the value of path lies; not ok: there is none, or an error. empty says that it is

@@ -44,21 +44,7 @@ func NewDecoder(coding string, from io.Reader) (io.Reader, error) {
 		return nil, fmt.Errorf("content encoding %.60q: want gzip, deflate, br or zstd", coding)
 	}
 	d := &decoder{open: open}
-	buffer := make([]byte, 4<<10)
-	d.in.more = func() []byte {
-		for range 100 {
-			n, err := from.Read(buffer)
-			if err != nil && !errors.Is(err, io.EOF) {
-				d.failed = err
-				return nil
-			}
-			if n > 0 || err != nil {
-				return buffer[:n]
-			}
-		}
-		d.failed = io.ErrNoProgress
-		return nil
-	}
+	d.in.more = partsOf(from, make([]byte, 4<<10), &d.failed)
 	return d, nil
 }
 
@@ -95,7 +81,6 @@ func (d *decoder) Read(p []byte) (n int, err error) {
 
 // inflateWhole is inflate for a body whose sum is checked at its end, where it has one.
 func inflateWhole(s *source) (io.Reader, func(), error) {
-	const deflated = 8
 	first, err := s.ReadByte()
 	if err != nil {
 		return nil, nil, err
@@ -104,7 +89,7 @@ func inflateWhole(s *source) (io.Reader, func(), error) {
 	if s.back = append(s.back, first); err != nil {
 		return flate.NewReader(s), func() {}, nil
 	}
-	if s.back = append(s.back, second); first&0xf == deflated && (int(first)<<8|int(second))%31 == 0 {
+	if s.back = append(s.back, second); isZlib(first, second) {
 		z, err := zlib.NewReader(s)
 		return z, func() {}, err
 	}
