@@ -248,9 +248,6 @@ func (e Endpoint) Asks() string { return e.asks }
 // the batch use.
 func (e Endpoint) IsBatch() bool { return e.use == batches || e.use == batchFiles }
 
-// AnswersLate reports whether the answer may be made after the response; see Tokens.Announced.
-func (e Endpoint) AnswersLate() bool { return e.late && e.use != reads }
-
 // ReadsLater reports whether a request reads an answer that may have been made after the response to the
 // request for it; see Tokens.Later.
 func (e Endpoint) ReadsLater() bool { return e.late && e.use == reads }

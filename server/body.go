@@ -241,7 +241,8 @@ func (b *body) take(from io.Reader, most int64) error {
 	return nil
 }
 
-// readPart fills part, as far as there is something.
+// readPart fills part, as far as there is something. io.ReadFull would not tell a body that breaks off from
+// one that ends.
 func readPart(from io.Reader, part []byte) ([]byte, error) {
 	n := 0
 	for n < len(part) {

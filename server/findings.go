@@ -142,9 +142,6 @@ func (n *noticed) takesRoute(s *config.Settings, route *config.Route, all []*rul
 		if rule.Tokens.API == rules.NoTokens || rule.Mode == rules.Off {
 			continue
 		}
-		if _, known := n.impatient.Load(rule); known {
-			continue
-		}
 		if _, known := n.impatient.LoadOrStore(rule, true); known || s.AllImpatient() {
 			continue
 		}

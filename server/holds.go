@@ -141,7 +141,7 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		k.counters.of(rule).holds.cost(a.Units(), costs[i])
 	}
 	err := k.reservation.Settle(ctx, costs...)
-	if how != nil && how.announced != nil {
+	if how != nil {
 		err = errors.Join(err, k.announce(ctx, how, costs))
 	}
 	lost := errors.Is(err, stint.ErrHoldLost)
@@ -288,15 +288,13 @@ func addUsage(a *httplimit.Answer, rule *rules.Rule) {
 // resultOf is how the request of x ended; nil: it did not reach the upstream.
 func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response) *result {
 	how := &result{
-		Response: rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
-		failed:   func(err error) { s.sampled.failure("the cost of a request cannot be computed", err) },
-		unread:   s.foundUnread,
+		Response:  rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
+		failed:    func(err error) { s.sampled.failure("the cost of a request cannot be computed", err) },
+		unread:    s.foundUnread,
+		announced: s.decider.Store,
 		unknown: func(rule *rules.Rule) {
 			s.set.Load().noticed.endpoint(s.log, rule, x.endpoint, r.Method, x.target.RawPath)
 		},
-	}
-	if x.endpoint.AnswersLate() {
-		how.announced = s.decider.Store
 	}
 	how.Unzipped, how.Events = resp.Passed()
 	if how.Prompt = x.prompt; resp.Status != http.StatusSwitchingProtocols {
