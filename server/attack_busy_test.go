@@ -78,15 +78,7 @@ func TestAttackStopSettles(t *testing.T) {
 					<-r.Context().Done()
 					return
 				}
-				conn, buffer, err := http.NewResponseController(w).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer conn.Close()
-				fmt.Fprint(buffer, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-				buffer.Flush()
-				_, _ = io.Copy(conn, buffer)
+				echo(w, r)
 			})))
 		g := start(t, s)
 		for i := range 20 {

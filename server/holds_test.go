@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -53,15 +52,7 @@ func TestGatewayHoldsUntilTheEnd(t *testing.T) {
 		switch r.URL.Path {
 		case "/quick":
 		case "/upgrade":
-			conn, buffer, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			fmt.Fprint(buffer, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-			buffer.Flush()
-			_, _ = io.Copy(conn, buffer)
+			echo(w, r)
 		case "/early":
 			w.WriteHeader(http.StatusEarlyHints)
 			fallthrough

@@ -216,17 +216,7 @@ func TestResponseTimeout(t *testing.T) {
 func TestResponseTimeoutSparesUpgrades(t *testing.T) {
 	t.Parallel()
 	timeout := 300 * time.Millisecond
-	g := start(t, newServer(t, generous, routes(config.Route{Path: "/", ResponseTimeout: &timeout, Upstream: upstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		conn, buffer, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		fmt.Fprint(buffer, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		buffer.Flush()
-		_, _ = io.Copy(conn, buffer)
-	})})))
+	g := start(t, newServer(t, generous, routes(config.Route{Path: "/", ResponseTimeout: &timeout, Upstream: upstream(t, echo)})))
 	conn := dial(t, g.gateway)
 	defer conn.Close()
 	if got := conn.send(t, "GET", "/", "Connection: Upgrade", "Upgrade: websocket"); got.StatusCode != 101 {
