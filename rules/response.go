@@ -117,9 +117,9 @@ func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
 
 // LeastCost is what a request that held so many units did cost at least whose cost CostAfter does not
 // know, as when the client left: for a rule with Tokens, the estimate of its input, and the tokens that
-// passed, if they are text. An answer that is no stream is taken for text. Where less was held than the estimate of the
-// input, that is what the input counts as: only a response can say that a request cost more than it
-// held and what passed of its output.
+// passed, if they are text. An answer that is no stream is taken for text. Where less was held than the
+// estimate of the input, that is what the input counts as: only a response can say that a request cost
+// more than it held and what passed of its output.
 func (r *Rule) LeastCost(resp *Response, held int64) int64 {
 	t := &r.Tokens
 	if r.after != nil || t.API == NoTokens {
