@@ -50,6 +50,14 @@ const (
 	// TwinParameter is a parameter that some servers take for another, as user[] or
 	// User for user.
 	TwinParameter
+	// RepeatedCookie is a cookie that comes several times with different values.
+	RepeatedCookie
+	// TwinCookie is a cookie that some servers take for another, or of which they read the
+	// value in different ways.
+	TwinCookie
+	// UnclearCredential is a credential that servers read in different ways, or one beside
+	// another in a second header.
+	UnclearCredential
 
 	// AnyAmbiguity is all of them.
 	AnyAmbiguity = 1<<iota - 1
@@ -76,6 +84,9 @@ var ambiguities = []struct {
 	{TwinHeader, "twin_header", "a header under a name that some servers take for another's"},
 	{RepeatedParameter, "repeated_parameter", "a parameter several times in its query"},
 	{TwinParameter, "twin_parameter", "a parameter under a name that some servers take for another's"},
+	{RepeatedCookie, "repeated_cookie", "a cookie several times"},
+	{TwinCookie, "twin_cookie", "a cookie that some servers take for another, or read in another way"},
+	{UnclearCredential, "unclear_credential", "several credentials, or one in an unusual form"},
 }
 
 // String is the names of what is in a, separated by commas.
@@ -112,13 +123,13 @@ func (a Ambiguity) words() string {
 	return strings.Join(words, " and ")
 }
 
-// AmbiguousError says that a request has a header or a parameter that an expression
+// AmbiguousError says that a request has a header, a parameter or a cookie that an expression
 // needs, or that HTTP allows once, in such a way that servers read it differently. It
 // wraps stint.ErrRequest.
 type AmbiguousError struct {
 	Is Ambiguity
-	// Name is that of the header, in lower case, or of the parameter; empty: one of
-	// them all.
+	// Name is that of the header, in lower case, of the parameter or of the cookie; empty: one
+	// of them all.
 	Name string
 }
 

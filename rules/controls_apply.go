@@ -219,7 +219,6 @@ func (a *applier) expression(source string) (*expr.Expression, error) {
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("match, at character %d: %s", problems[0].Offset+1, problems[0].Text)
 	}
-	a.set.noteHeaders(e)
 	if i := a.base.instance; i != nil {
 		for _, use := range e.Secrets {
 			if !i.Secrets.has(use.Name) {

@@ -204,7 +204,7 @@ rules:
 		{`{"safelist":[{"id":"1"}]}`, `1: it has neither a network nor a match: give one of them`},
 		{`{"safelist":[{"id":"1","network":"10.0.0.0/8","match":"true"}]}`, `1: it has both a network and a match: make two entries of it`},
 		{`{"safelist":[{"id":"1","network":"10.0.0.0/33"}]}`, `1: "10.0.0.0/33": must be a network such as 10.0.0.0/8, or an address`},
-		{`{"blocklist":[{"id":"1","match":"request.pth == \"\""}]}`, `1: match, at character 1: unknown variable "request.pth": did you mean request.path? (variables: request.method, request.path, request.host, request.route, request.headers, request.query, body, client.ip, operation, attrs, claims, secrets, cost)`},
+		{`{"blocklist":[{"id":"1","match":"request.pth == \"\""}]}`, `1: match, at character 1: unknown variable "request.pth": did you mean request.path? (variables: request.method, request.path, request.host, request.route, request.headers, request.query, request.cookies, request.credential, body, client.ip, operation, attrs, claims, secrets, cost)`},
 		{`{"bans":[{"id":"1"}]}`, `1: it has neither a rule nor a network: give a network, or a key and its rule`},
 		{`{"bans":[{"id":"1","rule":"path"}]}`, `1: key: it is empty`},
 		{`{"bans":[{"id":"1","rule":"path","key":"/","network":"10.0.0.1"}]}`, `1: it has a network beside a rule or key: a ban is of a network, or of a key under a rule`},

@@ -158,7 +158,7 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 
 // asksFor reports whether e reads what the client chooses, so that its value is not our guess.
 func asksFor(e *expr.Expression) bool {
-	for _, chosen := range []string{"body", "request.headers", "request.query", "attrs", "cost"} {
+	for _, chosen := range []string{"body", "request.headers", "request.query", "request.cookies", "request.credential", "attrs", "cost"} {
 		if e.Uses(chosen) {
 			return true
 		}

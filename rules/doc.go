@@ -24,7 +24,7 @@
 // a whole, and the error lists every mistake as file:line:column.
 //
 // [ParseFiles] makes one Set of several files, and [Read] reads those of a directory. Their
-// lists are joined; enabled, ipv6_prefix and server may be in one file only. What is valid
+// lists are joined; enabled, ipv6_prefix, credential_headers and server may be in one file only. What is valid
 // but probably not meant is in Set.Findings.
 //
 // docs/rules.md describes the file: its expressions and their variables, paths, tiers, keys,

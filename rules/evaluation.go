@@ -15,9 +15,9 @@ type evaluation struct {
 	cost   int64           // that the caller says
 	stop   <-chan struct{} // closed when nobody waits for the result any more; nil: never
 
-	scope          expr.Scope
-	headers, query lookups
-	found          map[string]any // by Instance.Claims
+	scope                   expr.Scope
+	headers, query, cookies lookups
+	found                   map[string]any // by Instance.Claims
 
 	// A bit for each tier: whether it was evaluated, and to true.
 	tiersKnown, tiersTrue uint64
@@ -36,6 +36,7 @@ func (ev *evaluation) open(s *Set, in *Input) {
 	if r := in.Request; r != nil {
 		v.HasRequest, v.Method, v.Path, v.Host, v.Route = true, r.Method, r.Path, r.Host, r.Route
 		v.Headers, v.Query, v.Body = (*headerFields)(ev), (*queryFields)(ev), r.Body
+		v.Cookies, v.Credential = (*cookieFields)(ev), ev
 	}
 }
 
@@ -43,7 +44,7 @@ func (ev *evaluation) open(s *Set, in *Input) {
 func (ev *evaluation) close() {
 	ev.scope.Close()
 	ev.set, ev.in, ev.client, ev.cost = nil, nil, netip.Addr{}, 0
-	ev.headers, ev.query, ev.found = lookups{}, lookups{}, nil
+	ev.headers, ev.query, ev.cookies, ev.found = lookups{}, lookups{}, lookups{}, nil
 	ev.tiersKnown, ev.tiersTrue = 0, 0
 }
 
@@ -73,6 +74,15 @@ func (ev *evaluation) Claims() (map[string]any, error) {
 	}
 	ev.found = i.Claims(r)
 	return ev.found, nil
+}
+
+// Credential is that of the request's client.
+func (ev *evaluation) Credential() (string, error) {
+	text, ambiguous, in := ev.in.Request.credential(ev.set.credentialHeaders, &ev.set.repeatable)
+	if ambiguous != 0 {
+		return "", &AmbiguousError{Is: ambiguous, Name: strings.ToLower(in)}
+	}
+	return text, nil
 }
 
 // isInTier evaluates the condition of the i-th tier of the file once for all rules.

@@ -7,10 +7,11 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 )
 
-// headerFields and queryFields are an evaluation as expr.Fields of its request.
+// These are an evaluation as expr.Fields of its request.
 type (
 	headerFields evaluation
 	queryFields  evaluation
+	cookieFields evaluation
 )
 
 // lookups counts names that were looked up. After mostLookups there is an index: an expression
@@ -49,6 +50,22 @@ func (q *queryFields) Lookup(name string) (text string, ok bool, err error) {
 	return lookedUp(name, text, ok, ambiguous)
 }
 
+func (c *cookieFields) Lookup(name string) (text string, ok bool, err error) {
+	header, ambiguous := c.in.Request.cookies(&c.set.repeatable)
+	switch {
+	case ambiguous != 0:
+		return lookedUp("cookie", "", false, ambiguous)
+	case httpfield.IsHidden(name):
+		return "", false, nil
+	}
+	if c.cookies.n++; c.cookies.n > mostLookups {
+		text, ok, ambiguous = c.index().find(name)
+	} else {
+		text, ok, ambiguous = c.set.repeatable.cookie(header, name)
+	}
+	return lookedUp(name, text, ok, ambiguous)
+}
+
 func lookedUp(name, text string, ok bool, ambiguous Ambiguity) (string, bool, error) {
 	if ambiguous != 0 {
 		return "", false, &AmbiguousError{Is: ambiguous, Name: name}
@@ -59,6 +76,8 @@ func lookedUp(name, text string, ok bool, ambiguous Ambiguity) (string, bool, er
 func (h *headerFields) All() (map[string]string, error) { return h.index().all() }
 
 func (q *queryFields) All() (map[string]string, error) { return q.index().all() }
+
+func (c *cookieFields) All() (map[string]string, error) { return c.index().all() }
 
 func (h *headerFields) index() *fieldIndex {
 	if h.headers.index == nil {
@@ -74,7 +93,16 @@ func (q *queryFields) index() *fieldIndex {
 	return q.query.index
 }
 
-// fieldIndex is all headers or all parameters of a request by their names.
+func (c *cookieFields) index() *fieldIndex {
+	if c.cookies.index == nil {
+		header, ambiguous := c.in.Request.cookies(&c.set.repeatable)
+		c.cookies.index = c.set.repeatable.indexCookies(header)
+		c.cookies.index.ambiguous |= ambiguous
+	}
+	return c.cookies.index
+}
+
+// fieldIndex is all headers, all parameters or all cookies of a request by their names.
 type fieldIndex struct {
 	byName    map[string]field
 	folded    map[string]foldedName // by what some servers make of names
@@ -109,25 +137,64 @@ func (r *Request) indexHeaders(may *repeatable) *fieldIndex {
 func (r *Request) indexParameters(may *repeatable) *fieldIndex {
 	x := newFieldIndex(0, httpfield.FoldParameter, TwinParameter&^may.allow)
 	more := make(map[string][]string)
-	for name, raw := range queryParts(r.RawQuery) {
-		one, again := x.byName[name]
+	for name, sent := range queryParts(r.RawQuery) {
+		value := httpfield.ParameterValue(sent)
 		switch {
-		case !again:
-			x.noteName(name)
-			one.value = unescaped(raw)
+		case x.addFirst(name, value):
 		case may.parameters[name]:
-			more[name] = append(more[name], unescaped(raw))
+			more[name] = append(more[name], value)
 		default:
-			one.ambiguous = RepeatedParameter &^ may.allow
+			x.mark(name, RepeatedParameter&^may.allow)
 		}
-		x.byName[name] = one
 	}
+	x.join(more)
+	return x
+}
+
+func (may *repeatable) indexCookies(header string) *fieldIndex {
+	x := newFieldIndex(0, httpfield.FoldCookie, TwinCookie&^may.allow)
+	more := make(map[string][]string)
+	for name, sent := range httpfield.Cookies(header) {
+		if httpfield.IsHidden(name) {
+			x.noteName(name)
+			continue
+		}
+		value := httpfield.CookieValue(sent)
+		switch {
+		case x.addFirst(name, value):
+		case may.cookies[name]:
+			more[name] = append(more[name], value)
+		case x.byName[name].value != value:
+			x.mark(name, RepeatedCookie&^may.allow)
+		}
+	}
+	x.join(more)
+	return x
+}
+
+// addFirst adds a value, unless there is one of this name.
+func (x *fieldIndex) addFirst(name, value string) bool {
+	if _, again := x.byName[name]; again {
+		return false
+	}
+	x.noteName(name)
+	x.byName[name] = field{value: value}
+	return true
+}
+
+func (x *fieldIndex) mark(name string, is Ambiguity) {
+	one := x.byName[name]
+	one.ambiguous |= is
+	x.byName[name] = one
+}
+
+// join adds to names the values after their first.
+func (x *fieldIndex) join(more map[string][]string) {
 	for name, values := range more {
 		one := x.byName[name]
 		one.value += ", " + strings.Join(values, ", ")
 		x.byName[name] = one
 	}
-	return x
 }
 
 func newFieldIndex(size int, fold func(string) string, twin Ambiguity) *fieldIndex {

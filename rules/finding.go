@@ -57,6 +57,7 @@ const (
 	codeLanguage      = "ST026" // a text that lacks a language which others of its rule have
 	CodeEndpoint      = "ST027" // a preset for tokens met an endpoint that it does not know; found by servers
 	CodeImpatient     = "ST028" // a route that gives up before the clients of models do; found in the settings
+	codeSpelledKey    = "ST029" // a key that is a credential as it was sent
 )
 
 // Codes are all of them.
@@ -64,7 +65,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient, codeSpelledKey}
 }
 
 // String is the finding as a line of a report.
@@ -334,8 +335,8 @@ type keyAt struct {
 	file *parser
 }
 
-// findLooseKeys looks for keys made of headers that hold any number of values, of which a client
-// can make new keys.
+// findLooseKeys looks for keys made of headers that hold any number of values, or a credential as it
+// was sent, of which a client can make new keys.
 func (s *Set) findLooseKeys(all []keyAt) {
 	for _, at := range all {
 		if at.node == nil || at.rule.Mode == Off {
@@ -348,7 +349,11 @@ func (s *Set) findLooseKeys(all []keyAt) {
 			case name == "x-forwarded-for", name == "forwarded":
 				instead = "client.ip, which is the client's address behind trusted_proxies"
 			case name == "cookie":
-				instead = "what a token says, as in claims.sub, or by client.ip"
+				instead = `one of them, as in request.cookies["SESSION"]`
+			case name == "authorization", name == "proxy-authorization":
+				s.Findings = append(s.Findings, Finding{codeSpelledKey, at.file.Place(at.node), fmt.Sprintf(
+					"rule %q counts by the header %s as it was sent, and a client can write one credential in many ways: count by request.credential, as in sha256(request.credential)", at.rule.Name, name)})
+				continue
 			case httpfield.IsList(canonical), s.repeatable.headers[canonical]:
 			default:
 				continue

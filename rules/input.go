@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/textproto"
-	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -113,9 +112,9 @@ func (r *Request) parameter(name string, may *repeatable) (text string, ok bool,
 				bad |= TwinParameter
 			}
 		case !ok:
-			text, ok = unescaped(v), true
+			text, ok = httpfield.ParameterValue(v), true
 		case may.parameters[name]:
-			more = append(more, unescaped(v))
+			more = append(more, httpfield.ParameterValue(v))
 		default:
 			bad |= RepeatedParameter
 		}
@@ -124,6 +123,51 @@ func (r *Request) parameter(name string, may *repeatable) (text string, ok bool,
 		text = strings.Join(slices.Insert(more, 0, text), ", ")
 	}
 	return text, ok, bad &^ may.allow
+}
+
+// cookies is the header of all cookies; bad: which those are depends on the server.
+func (r *Request) cookies(may *repeatable) (header string, bad Ambiguity) {
+	header, _, bad = r.header("Cookie", may)
+	return header, bad
+}
+
+// cookie is like parameter, for the header of all cookies. Several of one name and value are one.
+func (may *repeatable) cookie(header, name string) (text string, ok bool, bad Ambiguity) {
+	var more []string
+	for n, v := range httpfield.Cookies(header) {
+		switch {
+		case n != name:
+			if httpfield.IsCookieTwin(n, name) {
+				bad |= TwinCookie
+			}
+		case !ok:
+			text, ok = httpfield.CookieValue(v), true
+		case may.cookies[name]:
+			more = append(more, httpfield.CookieValue(v))
+		case httpfield.CookieValue(v) != text:
+			bad |= RepeatedCookie
+		}
+	}
+	if more != nil {
+		text = strings.Join(slices.Insert(more, 0, text), ", ")
+	}
+	return text, ok, bad &^ may.allow
+}
+
+// credential is that of the client by the headers with these canonical names. If it is ambiguous, bad
+// is why, and in is the header in which that is found.
+func (r *Request) credential(names []string, may *repeatable) (text string, bad Ambiguity, in string) {
+	var c httpfield.Credential
+	for _, name := range names {
+		value, _, ambiguous := r.header(name, may)
+		if ambiguous == 0 && !c.Add(name, value) {
+			ambiguous = UnclearCredential &^ may.allow
+		}
+		if ambiguous != 0 {
+			return "", ambiguous, name
+		}
+	}
+	return c.Text, 0, ""
 }
 
 func queryParts(raw string) iter.Seq2[string, string] {
@@ -135,30 +179,9 @@ func queryParts(raw string) iter.Seq2[string, string] {
 				continue
 			}
 			name, value, _ := strings.Cut(part, "=")
-			if !yield(unescaped(name), value) {
+			if !yield(httpfield.ParameterValue(name), value) {
 				return
 			}
 		}
 	}
-}
-
-// unescaped is a part of a query, decoded. Escapes that are malformed stay.
-func unescaped(part string) string {
-	if text, err := url.QueryUnescape(part); err == nil {
-		return text
-	}
-	var b strings.Builder
-	for i := 0; i < len(part); i++ {
-		switch {
-		case part[i] == '+':
-			b.WriteByte(' ')
-		case part[i] == '%' && i+2 < len(part) && isHex(part[i+1]) && isHex(part[i+2]):
-			c, _ := url.PathUnescape(part[i : i+3]) // which is one
-			b.WriteString(c)
-			i += 2
-		default:
-			b.WriteByte(part[i])
-		}
-	}
-	return b.String()
 }

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"strings"
 
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
@@ -21,8 +23,8 @@ const (
 )
 
 // ParseFiles makes one Set of several files, in this order: their lists are joined, names of
-// rules are unique over all of them, and each of enabled, ipv6_prefix and server may be in
-// one of them only. Errors are those of Parse, file after file.
+// rules are unique over all of them, and each of enabled, ipv6_prefix, credential_headers and server
+// may be in one of them only. Errors are those of Parse, file after file.
 func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Background(), files) }
 
 // ParseContext is ParseFiles, but stops when ctx ends. The error wraps the cause then.
@@ -63,6 +65,9 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	}
 	if err := problems(parsers); err != nil {
 		return nil, err
+	}
+	if s.credentialHeaders == nil {
+		s.credentialHeaders = httpfield.CredentialHeaders
 	}
 	s.places = placesOf(s.Rules)
 	s.Version = version(roots)
@@ -120,16 +125,17 @@ func (p *parser) file(root *yamlnode.Node) {
 	}
 	prefix := int64(p.set.IPv6Prefix)
 	p.Mapping(root, yamlnode.Fields{
-		"enabled":         p.once("enabled", p.Bool(&p.set.Enabled)),
-		"trusted_proxies": p.proxies,
-		"ipv6_prefix":     p.once("ipv6_prefix", p.Int64(&prefix, 1, 128)),
-		"safelist":        p.safelist,
-		"blocklist":       p.conditions(&p.set.blocklist.conditions),
-		"tiers":           p.tiers,
-		"repeatable":      p.repeatable,
-		"rules":           p.rules,
-		"alerts":          p.alerts,
-		"server":          p.once("server", p.Skip),
+		"enabled":            p.once("enabled", p.Bool(&p.set.Enabled)),
+		"trusted_proxies":    p.proxies,
+		"ipv6_prefix":        p.once("ipv6_prefix", p.Int64(&prefix, 1, 128)),
+		"safelist":           p.safelist,
+		"blocklist":          p.conditions(&p.set.blocklist.conditions),
+		"tiers":              p.tiers,
+		"repeatable":         p.repeatable,
+		"credential_headers": p.once("credential_headers", p.credentialHeaders),
+		"rules":              p.rules,
+		"alerts":             p.alerts,
+		"server":             p.once("server", p.Skip),
 	})
 	p.set.IPv6Prefix = int(prefix)
 }
@@ -224,7 +230,6 @@ func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression 
 	if e == nil {
 		return nil
 	}
-	p.set.noteHeaders(e)
 	for _, use := range e.Secrets {
 		line, column := p.Position(n, use.Offset)
 		p.set.secrets = append(p.set.secrets, secretAt{use.Name, p.File(), line, column})
@@ -247,10 +252,18 @@ func (p *parser) condition(n *yamlnode.Node) *expr.Expression {
 	return e
 }
 
-// noteHeaders keeps the canonical forms of the header names that e asks for literally.
+// noteHeaders keeps the canonical forms of the names of the headers that e reads.
 func (s *Set) noteHeaders(e *expr.Expression) {
 	for _, name := range e.Headers {
 		s.headerNames[name] = http.CanonicalHeaderKey(name)
+	}
+	if e.Uses("request.cookies") {
+		s.headerNames["cookie"] = "Cookie"
+	}
+	if e.Uses("request.credential") {
+		for _, name := range s.credentialHeaders {
+			s.headerNames[strings.ToLower(name)] = name
+		}
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// repeatable is what the file lets repeat in a request: headers by canonical name, and
-// parameters.
+// repeatable is what the file lets repeat in a request: headers by canonical name, parameters and
+// cookies.
 type repeatable struct {
-	headers, parameters map[string]bool
-	allow               Ambiguity
+	headers, parameters, cookies map[string]bool
+	allow                        Ambiguity
 }
 
 func (p *parser) repeatable(n *yamlnode.Node) {
@@ -21,6 +21,7 @@ func (p *parser) repeatable(n *yamlnode.Node) {
 	p.Mapping(n, yamlnode.Fields{
 		"headers":    p.namesInto(&may.headers, "headers", headerToRepeat),
 		"parameters": p.namesInto(&may.parameters, "parameters", parameterToRepeat),
+		"cookies":    p.namesInto(&may.cookies, "cookies", cookieToRepeat),
 	})
 }
 
@@ -49,6 +50,13 @@ func headerToRepeat(text string) (string, error) {
 		return "", fmt.Errorf("header %.60q: HTTP lets it repeat already, and its lines are joined", text)
 	}
 	return name, nil
+}
+
+func cookieToRepeat(text string) (string, error) {
+	if text == "" || strings.ContainsAny(text, " \t;,=") {
+		return "", fmt.Errorf("cookie %.60q: want a name such as session", text)
+	}
+	return text, nil
 }
 
 func parameterToRepeat(text string) (string, error) {

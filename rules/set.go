@@ -53,6 +53,7 @@ type Set struct {
 	usesClaims          bool               // an expression does
 	anyHeader           bool               // an expression may read headers that it does not name
 	repeatable          repeatable
+	credentialHeaders   []string   // canonical names
 	secrets             []secretAt // that its files name
 	instance            *Instance  // nil: nothing is known of one
 	readsBody, holds    bool       // see ReadsBody and Holds
@@ -140,6 +141,7 @@ func (s *Set) noteUses() {
 	s.expressions(func(e *expr.Expression, mode Mode) {
 		s.anyHeader = s.anyHeader || e.AnyHeader
 		s.usesClaims = s.usesClaims || e.Uses("claims")
+		s.noteHeaders(e)
 		s.readsBody = s.readsBody || mode != Off && e.Uses("body")
 		if mode == Enforce {
 			s.reads |= misread(e)

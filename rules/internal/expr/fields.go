@@ -11,7 +11,7 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// fieldMap is request.headers, request.query or body, looked up in the request as it is; the whole
+// fieldMap is request.headers, request.query, request.cookies or body, looked up in the request as it is; the whole
 // map is only built for its size or a loop. An error of a lookup is the value of that name.
 type fieldMap struct {
 	fields  Fields

@@ -16,7 +16,8 @@ import (
 type Variables struct {
 	HasRequest                bool
 	Method, Path, Host, Route string
-	Headers, Query            Fields
+	Headers, Query, Cookies   Fields
+	Credential                Credential // nil: there is none
 	Client                    netip.Addr // as PlainAddr makes it
 	IPv6Prefix                int        // how many bits of an IPv6 client count in a key
 	Operation                 string
@@ -53,7 +54,8 @@ type Response struct {
 	JSON map[string]any
 }
 
-// Fields are a request's headers, by names in lower case, or its parameters, for one goroutine.
+// Fields are a request's headers, by names in lower case, its parameters or its cookies, for one
+// goroutine.
 type Fields interface {
 	// Lookup returns the value of a name, if there is one. An error is the expression's result.
 	Lookup(name string) (value string, ok bool, err error)
@@ -64,6 +66,12 @@ type Fields interface {
 // Claims finds what a client's token says, as decoded from JSON, once for each request that needs it.
 type Claims interface {
 	Claims() (map[string]any, error)
+}
+
+// Credential finds the credential of a request, once for each request that needs it. Empty: there is
+// none.
+type Credential interface {
+	Credential() (string, error)
 }
 
 // Attrs makes attributes when an expression first uses them.
@@ -78,11 +86,11 @@ type Scope struct {
 	Variables
 	inKey bool // a key is evaluated: client.ip is how the client is counted
 
-	method, path, host, route, address, counted, operation, cost ref.Val
+	method, path, host, route, credential, address, counted, operation, cost ref.Val
 
 	folded string // the path, folded; "": not known yet
 
-	headers, query, body, answered fieldMap
+	headers, query, cookies, body, answered fieldMap
 
 	claims any // map[string]any or an error; nil: not known yet
 }
@@ -91,10 +99,11 @@ type Scope struct {
 func (s *Scope) Close() {
 	clear(s.headers.asked)
 	clear(s.query.asked)
+	clear(s.cookies.asked)
 	clear(s.body.asked)
-	headers, query, body := s.headers.asked[:0], s.query.asked[:0], s.body.asked[:0]
+	headers, query, cookies, body := s.headers.asked[:0], s.query.asked[:0], s.cookies.asked[:0], s.body.asked[:0]
 	*s = Scope{}
-	s.headers.asked, s.query.asked, s.body.asked = headers, query, body
+	s.headers.asked, s.query.asked, s.cookies.asked, s.body.asked = headers, query, cookies, body
 }
 
 // Parent implements cel.Activation.
@@ -173,6 +182,11 @@ func (s *Scope) ofRequest(name string) (any, bool) {
 	case "request.query":
 		s.query.fields = s.Query
 		return &s.query, true
+	case "request.cookies":
+		s.cookies.fields = s.Cookies
+		return &s.cookies, true
+	case "request.credential":
+		return s.findCredential(), true
 	}
 	return nil, false
 }
@@ -198,6 +212,22 @@ func (s *Scope) clientIP() ref.Val {
 		s.address = types.String(s.Client.String())
 	}
 	return s.address
+}
+
+func (s *Scope) findCredential() ref.Val {
+	if s.credential != nil {
+		return s.credential
+	}
+	s.credential = missing
+	if s.Credential != nil {
+		switch text, err := s.Credential.Credential(); {
+		case err != nil:
+			s.credential = types.WrapErr(err)
+		case text != "":
+			s.credential = requestText(text)
+		}
+	}
+	return s.credential
 }
 
 func (s *Scope) findClaims() any {

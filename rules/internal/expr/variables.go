@@ -62,6 +62,8 @@ var variables = []variable{
 	{"request.route", cel.StringType, before},
 	{"request.headers", cel.MapType(cel.StringType, cel.StringType), before},
 	{"request.query", cel.MapType(cel.StringType, cel.StringType), before},
+	{"request.cookies", cel.MapType(cel.StringType, cel.StringType), before},
+	{"request.credential", cel.StringType, before},
 	{"body", cel.MapType(cel.StringType, cel.DynType), before},
 	{"client.ip", cel.StringType, before},
 	{"operation", cel.StringType, before},

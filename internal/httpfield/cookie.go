@@ -1,0 +1,73 @@
+package httpfield
+
+import (
+	"iter"
+	"strings"
+)
+
+// Cookies are the names and the values of the cookies in a header Cookie, the values as they were
+// sent. Some servers find cookies where others find a part of a value: after a comma, and after an
+// equals sign without a name. The names of these begin with that character, and names of cookies of
+// which servers decode the value in different ways with a semicolon, so that they are nothing but
+// twins; see IsHidden.
+func Cookies(header string) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for more := true; more; {
+			var part string
+			part, header, more = strings.Cut(header, ";")
+			part = strings.Trim(part, " \t")
+			if part == "" {
+				continue
+			}
+			name, value, _ := strings.Cut(part, "=")
+			name, value = strings.TrimRight(name, " \t"), strings.TrimLeft(value, " \t")
+			switch {
+			case name == "":
+				name, _, _ = strings.Cut(part[1:], "=")
+				name = part[:1+len(name)]
+			case strings.HasPrefix(value, `"`) && strings.Contains(value, `\`): // Python decodes \143
+				name = ";" + name
+			}
+			if !yield(name, value) || !cookiesWithin(value, yield) {
+				return
+			}
+		}
+	}
+}
+
+// cookiesWithin yields the cookies that some servers find in a value.
+func cookiesWithin(value string, yield func(name, value string) bool) bool {
+	for {
+		comma := strings.IndexByte(value, ',')
+		if comma < 0 {
+			return true
+		}
+		part, _, _ := strings.Cut(value[comma+1:], ",")
+		if name, text, ok := strings.Cut(part, "="); ok && !yield(value[comma:comma+1+len(name)], text) {
+			return false
+		}
+		value = value[comma+1:]
+	}
+}
+
+// IsHidden reports whether a name of Cookies is that of a cookie which only some servers find, or of
+// which they read the value in different ways.
+func IsHidden(name string) bool { return name != "" && strings.IndexByte(";,=", name[0]) >= 0 }
+
+// CookieValue is the value of a cookie. Most servers decode its escapes, and remove quotation marks
+// around it.
+func CookieValue(sent string) string {
+	if len(sent) > 1 && sent[0] == '"' && sent[len(sent)-1] == '"' {
+		sent = sent[1 : len(sent)-1]
+	}
+	return unescape(sent, '+')
+}
+
+// IsCookieTwin reports whether some servers take cookie a for b: they compare names as those of
+// parameters, decode them, or drop what is before them.
+func IsCookieTwin(a, b string) bool { return IsParameterTwin(bareCookie(a), bareCookie(b)) }
+
+// FoldCookie is a form that a name has in common with its twins, and with no other.
+func FoldCookie(name string) string { return FoldParameter(bareCookie(name)) }
+
+func bareCookie(name string) string { return strings.TrimLeft(unescape(name, '+'), ";,=\" \t") }

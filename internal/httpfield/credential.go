@@ -1,0 +1,127 @@
+package httpfield
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// CredentialHeaders are the headers that have a client's credential unless somebody says which do.
+var CredentialHeaders = []string{"Authorization", "X-Api-Key", "Api-Key"}
+
+// A Credential is what the headers of a request say of who sends it. Add it each of them. The zero
+// Credential is that of a request that names nobody.
+type Credential struct {
+	// Text is the same however a client writes it: the token of Bearer and of other schemes, the user
+	// and password of Basic as "user:password", the value of other headers. Empty: there is none.
+	// After Add has returned false, it is a guess.
+	Text string
+}
+
+// Add adds the value of the header with this canonical name. It returns false if servers read the
+// value in different ways, or if it is another credential than that of a header before.
+func (c *Credential) Add(name, value string) bool {
+	value = strings.Trim(value, " \t")
+	text, ok := value, isToken(value)
+	if name == "Authorization" || name == "Proxy-Authorization" {
+		text, ok = ofAuthorization(value)
+	}
+	if text == "" || c.Text == text {
+		return ok
+	}
+	if c.Text != "" {
+		return false
+	}
+	c.Text = text
+	return ok
+}
+
+// SplitAuthorization splits the value of the header Authorization into the scheme, in lower case, and
+// what follows it. Schemes are case-insensitive (RFC 9110 §11.1). One or more spaces follow (§11.4),
+// for which servers also take tabs. If there are none, all is the scheme.
+func SplitAuthorization(value string) (scheme, rest string) {
+	value = strings.Trim(value, " \t")
+	end := strings.IndexAny(value, " \t")
+	if end < 0 {
+		return strings.ToLower(value), ""
+	}
+	return strings.ToLower(value[:end]), strings.TrimLeft(value[end:], " \t")
+}
+
+// tokenSchemes are those of which servers read a token, and some by cutting it off somewhere. What
+// follows no scheme of these may be parameters, as of Digest.
+var tokenSchemes = []string{"bearer", "token", "basic", "apikey", "api-key", "key", "dpop"}
+
+func ofAuthorization(value string) (text string, ok bool) {
+	scheme, rest := SplitAuthorization(value)
+	switch known := slices.Contains(tokenSchemes, scheme); {
+	case rest == "" && known:
+		return "", true
+	case rest == "": // some servers want no scheme
+		return value, isToken(value)
+	case scheme == "basic":
+		return ofBasic(rest)
+	case scheme == "negotiate", scheme == "ntlm": // of a connection
+		return "", isToken(rest)
+	case isToken(rest) && !strings.Contains(strings.TrimRight(rest, "="), "="):
+		return ofToken(rest), true
+	case known || !strings.Contains(rest, "=") || namesScheme(rest):
+		return rest, false
+	}
+	return "", true // new parameters with each request
+}
+
+// namesScheme reports whether servers that look for a scheme anywhere may find one in text.
+func namesScheme(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(text, "bearer") || strings.Contains(text, "basic")
+}
+
+// isToken reports whether all servers take all of text for one token.
+func isToken(text string) bool {
+	return strings.IndexFunc(text, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune("\",;\\", c)
+	}) < 0
+}
+
+// ofToken is a token. The last part of a JWT is base64url, which has several spellings of the same
+// bytes; the parts before are signed as they are written.
+func ofToken(token string) string {
+	if strings.Count(token, ".") != 2 {
+		return token
+	}
+	last := strings.LastIndexByte(token, '.') + 1
+	signature, err := decoded(token[last:])
+	if err != nil {
+		return token
+	}
+	return token[:last] + base64.RawURLEncoding.EncodeToString(signature)
+}
+
+// ofBasic is the user and the password, which are in base64.
+func ofBasic(text string) (pair string, ok bool) {
+	bytes, err := decoded(text)
+	if err != nil || len(bytes) == 0 {
+		return text, false
+	}
+	pair = string(bytes)
+	if !utf8.Valid(bytes) { // then it is Latin-1, which browsers sent for long
+		runes := make([]rune, len(bytes))
+		for i, b := range bytes {
+			runes[i] = rune(b)
+		}
+		pair = string(runes)
+	}
+	if !strings.Contains(pair, ":") { // some servers take it for a user without a password
+		pair += ":"
+	}
+	return pair, strings.IndexFunc(pair, unicode.IsControl) < 0
+}
+
+// decoded reads base64 of either alphabet, with or without padding.
+func decoded(text string) ([]byte, error) {
+	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
+	return base64.RawStdEncoding.DecodeString(text)
+}
