@@ -168,6 +168,7 @@ func TestInvalidTokens(t *testing.T) {
 	}{
 		"good":                   {[]string{"Bearer " + good}, "user ann"},
 		"in other letters":       {[]string{"bEARER  " + good + " "}, "user ann"},
+		"after a tab":            {[]string{"bearer\t" + good}, "user ann"},
 		"that names no key":      {[]string{"Bearer " + nameless.Sign(t, payload)}, "user ann"},
 		"none":                   {nil, nobody},
 		"empty":                  {[]string{""}, nobody},

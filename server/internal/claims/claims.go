@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
@@ -107,10 +108,9 @@ func (t *Reader) find(h http.Header) (string, error) {
 		return "", errors.New("the header is given twice")
 	}
 	text := strings.TrimSpace(lines[0])
-	scheme, rest, found := strings.Cut(text, " ")
-	switch {
-	case found && strings.EqualFold(scheme, "Bearer"):
-		text = strings.TrimSpace(rest)
+	switch scheme, rest := httpfield.SplitAuthorization(text); {
+	case rest != "" && scheme == "bearer":
+		text = rest
 	case t.Header == "Authorization": // another scheme, such as Basic
 		return "", nil
 	}
