@@ -1,6 +1,8 @@
 package httplimit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -34,17 +36,87 @@ func Header(name string) Key {
 		return func(r *http.Request) string { return r.Host }
 	}
 	return func(r *http.Request) string {
-		switch lines := r.Header[name]; {
-		case httpfield.HasTwin(r.Header, name), len(lines) > 1 && !httpfield.IsList(name):
+		value, ok := headerValue(r, name)
+		if !ok {
 			return ambiguous
-		case len(lines) == 0:
-			return ""
-		case len(lines) == 1:
-			return textproto.TrimString(lines[0]) // HTTP/2 keeps the spaces
-		default:
-			return httpfield.Joined(name, lines)
+		}
+		return value
+	}
+}
+
+// headerValue is the value of the header with this canonical name, "" if there is none; not ok: it
+// depends on the server.
+func headerValue(r *http.Request, name string) (value string, ok bool) {
+	switch lines := r.Header[name]; {
+	case httpfield.HasTwin(r.Header, name), len(lines) > 1 && !httpfield.IsList(name):
+		return "", false
+	case len(lines) == 0:
+		return "", true
+	case len(lines) == 1:
+		return textproto.TrimString(lines[0]), true // HTTP/2 keeps the spaces
+	default:
+		return httpfield.Joined(name, lines), true
+	}
+}
+
+// Credential counts by the SHA-256, in hexadecimal, of the credential in headers with these names, by
+// default Authorization, X-Api-Key and Api-Key: the token of Bearer, the user and the password of
+// Basic, the value of the other headers. One credential is one key, however a client writes it. The
+// key of a request without one, or with a scheme whose text is new for each request, such as Digest,
+// is "". The key is what sha256(request.credential) is in a rules file.
+//
+// A request is answered with 400 if servers read its credential in different ways, or if it has
+// several. Name the headers that your program reads, and no others.
+func Credential(headers ...string) Key {
+	names := httpfield.CredentialHeaders
+	if len(headers) > 0 {
+		names = make([]string, len(headers))
+		for i, name := range headers {
+			names[i] = http.CanonicalHeaderKey(name)
 		}
 	}
+	return func(r *http.Request) string {
+		var c httpfield.Credential
+		for _, name := range names {
+			if value, ok := headerValue(r, name); !ok || !c.Add(name, value) {
+				return ambiguous
+			}
+		}
+		return hashed(c.Text)
+	}
+}
+
+// Cookie counts by the SHA-256, in hexadecimal, of the value of a cookie, without quotation marks
+// around it and with its escapes decoded. The key of a request without the cookie is "". A request is
+// answered with 400 if it has the cookie several times with different values, or one that some servers
+// take for it, such as session for SESSION.
+func Cookie(name string) Key {
+	return func(r *http.Request) string {
+		header, ok := headerValue(r, "Cookie")
+		if !ok {
+			return ambiguous
+		}
+		value, found := "", false
+		for n, sent := range httpfield.Cookies(header) {
+			one := httpfield.CookieValue(sent)
+			switch {
+			case n != name && httpfield.IsCookieTwin(n, name), n == name && found && one != value:
+				return ambiguous
+			case n == name:
+				value, found = one, true
+			}
+		}
+		return hashed(value)
+	}
+}
+
+// hashed is the key of a secret; "" has none.
+func hashed(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
 }
 
 // ambiguous is the key of requests that servers could count under different keys. It is

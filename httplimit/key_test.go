@@ -165,3 +165,60 @@ func TestSubject(t *testing.T) {
 		}
 	}
 }
+
+// A credential is one key however it is written, and what servers read in different ways is none.
+func TestCredentialKey(t *testing.T) {
+	const k = "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a" // printf k | sha256sum
+	key, named := httplimit.Credential(), httplimit.Credential("x-key")
+	for _, test := range []struct {
+		header      http.Header
+		want, named string
+	}{
+		{nil, "", ""},
+		{http.Header{"Authorization": {"Bearer k"}}, k, ""},
+		{http.Header{"Authorization": {"bearer \tk "}}, k, ""},
+		{http.Header{"Authorization": {"Bearer k"}, "X-Api-Key": {"k"}}, k, ""},
+		{http.Header{"Api-Key": {"k"}, "X-Key": {" k"}}, k, k},
+		{http.Header{"Authorization": {`Digest nonce="1"`}}, "", ""},
+		{http.Header{"Authorization": {"Bearer k"}, "X-Api-Key": {"l"}}, "400", ""},
+		{http.Header{"Authorization": {"Bearer k", "Bearer k"}}, "400", ""},
+		{http.Header{"Authorization": {"Bearer k, l"}}, "400", ""},
+		{http.Header{"X_key": {"k"}, "X_api_key": {"k"}}, "400", "400"},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header = test.header
+		for _, pair := range [][2]string{{key(r), test.want}, {named(r), test.named}} {
+			got, want := pair[0], pair[1]
+			if len(got) > stint.MaxKey {
+				got = "400"
+			}
+			if got != want {
+				t.Errorf("%v: %q, want %q", test.header, got, want)
+			}
+		}
+	}
+}
+
+func TestCookieKey(t *testing.T) {
+	const k = "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a"
+	key := httplimit.Cookie("SESSION")
+	for header, want := range map[string]string{
+		"": "", "a=b": "", "SESSION=": "", "SESSION=k": k, `a=b; SESSION="k"`: k, "SESSION=%6b": k, "SESSION=k; SESSION=%6B": k,
+		"SESSION=k; SESSION=l": "400", "session=k": "400", "SESSION=k; a=b,SESSION=l": "400",
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Cookie", header)
+		got := key(r)
+		if len(got) > stint.MaxKey {
+			got = "400"
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", header, got, want)
+		}
+	}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header["Cookie"] = []string{"SESSION=k", "a=b"}
+	if got := key(r); len(got) <= stint.MaxKey {
+		t.Errorf("in two lines: %q", got)
+	}
+}
