@@ -337,7 +337,7 @@ func TestLLMModels(t *testing.T) {
 	if metrics := bodyOf(t, must(http.Get(l.check+"/metrics"))); !strings.Contains(metrics, `stint_costs_unknown_total{rule="openai"} 0`) {
 		t.Error("the cost of a list of models is called unknown")
 	}
-	if got := get(t, "GET", l.gateway+"/v1/models", "Authorization", "Bearer models", "X-Api-Key", "other"); got != "403 " {
+	if got := get(t, "GET", l.gateway+"/v1/models", "Authorization", "Bearer models", "X-Api-Key", "other"); got != "400 " {
 		t.Errorf("with two keys: %s", got)
 	}
 	resp := must(http.Post(l.gateway+"/v1/chat/completions", "application/json", strings.NewReader(counting(2, ""))))
