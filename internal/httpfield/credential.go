@@ -47,7 +47,11 @@ func SplitAuthorization(value string) (scheme, rest string) {
 	if end < 0 {
 		return strings.ToLower(value), ""
 	}
-	return strings.ToLower(value[:end]), strings.TrimLeft(value[end:], " \t")
+	scheme, rest = value[:end], strings.TrimLeft(value[end:], " \t")
+	if scheme == "Bearer" { // as nearly all write it
+		return "bearer", rest
+	}
+	return strings.ToLower(scheme), rest
 }
 
 // tokenSchemes are those of which servers read a token, and some by cutting it off somewhere. What
@@ -80,11 +84,16 @@ func namesScheme(text string) bool {
 }
 
 // isToken reports whether all servers take all of text for one token.
-func isToken(text string) bool {
-	return strings.IndexFunc(text, func(c rune) bool {
-		return c <= ' ' || c >= 0x7f || strings.ContainsRune("\",;\\", c)
-	}) < 0
+func isToken(text string) bool { return consistsOf(text, isTokenByte) }
+
+func isTokenByte(c byte) bool {
+	return c > ' ' && c < 0x7f && c != '"' && c != ',' && c != ';' && c != '\\'
 }
+
+// urlAlphabet is that of base64url, and toURL turns the other one into it.
+const urlAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+var toURL = strings.NewReplacer("+", "-", "/", "_")
 
 // ofToken is a token. The last part of a JWT is base64url, which has several spellings of the same
 // bytes; the parts before are signed as they are written.
@@ -92,12 +101,19 @@ func ofToken(token string) string {
 	if strings.Count(token, ".") != 2 {
 		return token
 	}
-	last := strings.LastIndexByte(token, '.') + 1
-	signature, err := decoded(token[last:])
-	if err != nil {
+	start := strings.LastIndexByte(token, '.') + 1
+	signature := toURL.Replace(strings.TrimRight(token[start:], "="))
+	if last := len(signature) - 1; last >= 0 {
+		digit := strings.IndexByte(urlAlphabet, signature[last])
+		unused := [...]int{2: 0xf, 3: 0x3}[len(signature)%4] // bits that say nothing
+		if digit >= 0 && digit&unused != 0 {
+			signature = signature[:last] + urlAlphabet[digit&^unused:][:1]
+		}
+	}
+	if signature == token[start:] {
 		return token
 	}
-	return token[:last] + base64.RawURLEncoding.EncodeToString(signature)
+	return token[:start] + signature
 }
 
 // ofBasic is the user and the password, which are in base64.
@@ -122,6 +138,5 @@ func ofBasic(text string) (pair string, ok bool) {
 
 // decoded reads base64 of either alphabet, with or without padding.
 func decoded(text string) ([]byte, error) {
-	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
-	return base64.RawStdEncoding.DecodeString(text)
+	return base64.RawURLEncoding.DecodeString(toURL.Replace(strings.TrimRight(text, "=")))
 }

@@ -161,3 +161,12 @@ func FuzzCredential(f *testing.F) {
 		}
 	})
 }
+
+// A bearer token as nearly all clients write it is read without allocating, also a JWT.
+func TestCredentialAllocates(t *testing.T) {
+	for _, value := range []string{"Bearer sk-proj-1234", "Bearer aaaa.bbbb.cccc"} {
+		if n := testing.AllocsPerRun(100, func() { credentialOf("Authorization", value) }); n != 0 {
+			t.Errorf("%s: %v allocations", value, n)
+		}
+	}
+}
