@@ -23,14 +23,19 @@ type Gate struct {
 }
 
 // Gate returns the Gate of m. Each has its own MaxDelayed and MaxInFlight. It panics if m.Dialect combines
-// dialects that exclude each other.
+// dialects that exclude each other, or if m.CORS cannot work.
 func (m Middleware) Gate() *Gate { return &Gate{m.handler(), m.Clients} }
 
-// Begin decides a request. The Running is nil if the request is refused; otherwise call Running.End. r
+// Begin decides a request. The Running is nil if the request is refused, or if it is a preflight that
+// Middleware.CORS answers; otherwise call Running.End. r
 // needs what the Decide and the Clients of the Middleware read: at least Method, URL, Header, Host
 // and RemoteAddr. If its body is read, Running.Request has one that begins anew.
 func (g *Gate) Begin(r *http.Request) (*Running, *Refusal) {
 	w := &recorded{header: http.Header{}}
+	if g.handler.CORS != nil && IsPreflight(r) {
+		g.handler.preflight(w, r)
+		return nil, &Refusal{Status: w.status, Header: w.header}
+	}
 	r, a, place, pass := g.handler.begin(w, r)
 	if !pass {
 		return nil, &Refusal{Status: w.status, Header: w.header, Body: w.body}
@@ -42,7 +47,7 @@ func (g *Gate) Begin(r *http.Request) (*Running, *Refusal) {
 	return running, nil
 }
 
-// Refusal is the response to a request that does not pass.
+// Refusal is the response to a request that does not pass, or to a preflight.
 type Refusal struct {
 	Status int
 	Header http.Header

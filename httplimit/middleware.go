@@ -69,6 +69,9 @@ type Middleware struct {
 	Degraded bool
 	// Violations sets the header Stint-Violations on refusals; see SetViolations.
 	Violations bool
+	// CORS lets pages of other origins read refusals, and the headers about limits of all
+	// responses. Preflights are answered, and do not reach the handler. nil: nothing is done.
+	CORS *CORS
 }
 
 const (
@@ -77,7 +80,8 @@ const (
 )
 
 // Wrap returns next behind the limits. It copies m. Each call has its own MaxDelayed and
-// MaxInFlight. It panics if m.Dialect combines dialects that exclude each other.
+// MaxInFlight. It panics if m.Dialect combines dialects that exclude each other, or if
+// m.CORS cannot work; see CORS.Check.
 //
 // A httputil.ReverseProxy within adds the upstream's headers to those of the Dialect,
 // and clears all of them if the upstream sends an interim (1xx) response; set them again
@@ -108,6 +112,11 @@ func (m Middleware) handler() *handler {
 	if err := m.Dialect.Check(); err != nil {
 		panic("httplimit: " + err.Error())
 	}
+	if m.CORS != nil {
+		if err := m.CORS.Check(); err != nil {
+			panic("httplimit: CORS: " + err.Error())
+		}
+	}
 	if m.Client == nil {
 		m.Client = clients.Addr
 	}
@@ -136,6 +145,10 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.CORS != nil && IsPreflight(r) {
+		h.preflight(w, r)
+		return
+	}
 	r, a, place, pass := h.begin(w, r)
 	if !pass {
 		return
@@ -143,6 +156,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.inFlight != nil {
 		defer h.inFlight.Leave(place)
 	}
+	a.OnStatus = h.CORS.watching(w, r, a.OnStatus)
 	if a.OnStatus != nil || a.OnEnd != nil {
 		watched := watch(w, r, &a)
 		defer watched.leave()
@@ -153,12 +167,35 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, r)
 }
 
+// preflight answers a preflight, after it was decided if it is to be.
+func (h *handler) preflight(w http.ResponseWriter, r *http.Request) {
+	if h.CORS.DecidePreflights {
+		h.decidePreflight(r)
+	}
+	h.CORS.AnswerPreflight(w, r)
+}
+
+func (h *handler) decidePreflight(r *http.Request) {
+	unseen := &recorded{header: http.Header{}}
+	r, a, place, pass := h.begin(unseen, r)
+	if !pass {
+		return
+	}
+	if h.inFlight != nil {
+		defer h.inFlight.Leave(place)
+	}
+	watched := watch(unseen, r, &a)
+	defer watched.leave()
+	watched.final(http.StatusNoContent)
+}
+
 // begin decides r, which it may replace. It sets the headers of a request that passes, and answers
 // the others. If it passes and there is a cap on requests in flight, the caller leaves place at its end.
 func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request, a Answer, place room.Place, pass bool) {
 	if h.Dialect&(OpenAI|Anthropic) != 0 {
 		r = r.WithContext(context.WithValue(r.Context(), apiKey{}, true))
 	}
+	r = h.CORS.With(r)
 	if h.inFlight != nil {
 		var refused room.Refusal
 		if place, refused = h.inFlight.Enter(r, h.Client); refused != room.None {
@@ -186,10 +223,14 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 	if h.Violations {
 		SetViolations(w.Header(), &a.Decision)
 	}
-	if pass = !a.Blocked && (a.Allowed || a.Unlimited); pass {
+	pass = !a.Blocked && (a.Allowed || a.Unlimited)
+	if !pass {
+		SetID(w.Header(), a.ID)
+	}
+	h.CORS.Set(w.Header(), Origin(r), w.Header())
+	if pass {
 		return r, a, place, true
 	}
-	SetID(w.Header(), a.ID)
 	if h.Refused != nil {
 		told := a // a would be on the heap otherwise, for every request
 		h.Refused(w, r, &told)
@@ -242,6 +283,7 @@ func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) (
 		}
 		p.write(w, r)
 	case h.OnError != nil && h.OnError(r, err):
+		h.CORS.Set(w.Header(), Origin(r), w.Header())
 		return true
 	default:
 		unavailable(w, r, "The server cannot check the limits of this request right now.")

@@ -65,7 +65,7 @@ func (p *problem) apiError() *apiError {
 // Problem answers r with problem details (RFC 9457, application/problem+json), as
 // Middleware answers requests that it refuses, and with Cache-Control: no-store. detail
 // is a sentence for the client. Within GRPC, the answer to a gRPC request is a gRPC
-// status.
+// status. Within CORS, pages of other origins can read the answer.
 //
 // A Middleware adds these members, each where it applies: outcome ("limited", "warned",
 // "banned", "blocked" or "overloaded"; all are refusals), limit_name, limit (its text),
@@ -101,6 +101,7 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	// A cache must not give this client's answer to others, even if it caches errors.
 	h["Cache-Control"] = []string{"no-store"}
+	corsOf(r).Set(h, Origin(r), h)
 	w.WriteHeader(p.Status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // a client that is gone needs no answer
