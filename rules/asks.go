@@ -172,6 +172,13 @@ func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 }
 
 func (r *Rule) asks(out *Matches) (applies bool, err error) {
+	if r.skipsPreflight(out.evaluation.in) {
+		ban, left := r.banOfPreflight(&out.evaluation)
+		if ban != nil {
+			out.banned(r, ban, left)
+		}
+		return ban != nil, nil
+	}
 	if ok, err := r.matches(&out.evaluation); err != nil {
 		return false, r.unmatched(err)
 	} else if !ok {
@@ -225,6 +232,27 @@ func (r *Rule) matches(ev *evaluation) (bool, error) {
 		return true, nil
 	}
 	return r.match.True(&ev.scope)
+}
+
+// skipsPreflight reports whether in is a preflight that r does not count.
+func (r *Rule) skipsPreflight(in *Input) bool {
+	return in.Request != nil && in.Request.Preflight && !r.Preflights
+}
+
+// banOfPreflight finds the ban by hand under r of a preflight that r does not count. What keeps a request
+// from being counted is no matter then.
+func (r *Rule) banOfPreflight(ev *evaluation) (*Ban, time.Duration) {
+	if r.controls == nil || len(r.controls.bans) == 0 || r.Mode != Enforce {
+		return nil, 0
+	}
+	if ok, err := r.matches(ev); !ok || err != nil {
+		return nil, 0
+	}
+	key, ok, err := r.keyIn(ev)
+	if !ok || err != nil {
+		return nil, 0
+	}
+	return r.controls.banOf(key)
 }
 
 func (r *Rule) unmatched(err error) error { return malformed(err, "rule %q: match", r.Name) }

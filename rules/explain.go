@@ -143,6 +143,13 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 		e.Why = s.whyOff(i)
 		return e, nil
 	}
+	if r.skipsPreflight(ev.in) {
+		if ban, left := r.banOfPreflight(ev); ban != nil {
+			m.banned(r, ban, left)
+		}
+		e.Why = "the request is a CORS preflight, and the rule does not say preflights: true"
+		return e, nil
+	}
 	ok, err := r.matches(ev)
 	if err != nil {
 		return e, r.unmatched(err)

@@ -62,6 +62,9 @@ type Request struct {
 	// Route is the name of the gateway's route that the request takes; empty: it has
 	// none, or there is no gateway.
 	Route string
+	// Preflight says that a browser asks by the request what a page of another origin may send
+	// (CORS), and that only rules with Preflights count that. Lists and bans by hand apply to it.
+	Preflight bool
 	// Header has canonical names, as http.Header.Set writes them. Other names
 	// are not found.
 	Header http.Header

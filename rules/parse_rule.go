@@ -26,6 +26,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		"messages":         p.Skip,
 		"shape":            p.Bool(&r.Shape),
 		"default":          p.Bool(&r.Default),
+		"preflights":       p.Bool(&r.Preflights),
 	}))
 	if found == nil {
 		return

@@ -60,6 +60,8 @@ type Rule struct {
 	// Shape means that an allowed request is held for its Decision.Delay. At least one of
 	// Limits is a stint.LeakyBucket then.
 	Shape bool
+	// Preflights means that the rule applies to preflights, too; see Request.Preflight.
+	Preflights bool
 	// Settings are the fields of the file that are not among those of a list of rules: all but name,
 	// match, key, cost, cost_after, unit, limits and mode.
 	Settings []Setting

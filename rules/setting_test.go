@@ -26,6 +26,7 @@ func TestSettings(t *testing.T) {
 		"messages":         {"\n      limited: >-\n        Slow\n        down\n", `{limited: "Slow down"}`},
 		"shape":            {"true", "true"},
 		"default":          {"true", "true"},
+		"preflights":       {"true", "true"},
 		"unsettled":        {"give_back", "give_back"},
 		"unreadable_body":  {"refuse", "refuse"},
 		"tokens":           {"openai", "openai"},

@@ -138,7 +138,11 @@ func (w *writer) http(r *rules.Request, reads *Reads) {
 	w.string(r.Host)
 	w.string(r.Route)
 	w.string(r.RawQuery)
-	w.number(uint64(r.Ambiguous))
+	flags := uint64(r.Ambiguous) << 1
+	if r.Preflight {
+		flags |= 1
+	}
+	w.number(flags)
 	if reads.AnyHeader {
 		for name, lines := range r.Header {
 			w.header(name, lines)
@@ -300,7 +304,9 @@ func (r *reader) request(q *Request, first time.Duration) (hash uint64) {
 }
 
 func (r *reader) http() *rules.Request {
-	q := &rules.Request{Method: r.string(), Path: r.string(), Host: r.string(), Route: r.string(), RawQuery: r.string(), Ambiguous: rules.Ambiguity(r.number())}
+	q := &rules.Request{Method: r.string(), Path: r.string(), Host: r.string(), Route: r.string(), RawQuery: r.string()}
+	flags := r.number()
+	q.Ambiguous, q.Preflight = rules.Ambiguity(flags>>1), flags&1 != 0
 	q.Header = make(map[string][]string)
 	for {
 		n := int(r.number())

@@ -33,7 +33,7 @@ func TestRoundTrip(t *testing.T) {
 			Client: netip.MustParseAddr("192.0.2.1"), Operation: "login", Cost: 7,
 			Attrs:  map[string]any{"a": "text", "b": int64(-3), "c": 2.5, "d": nil, "e": []any{true, false, "x"}, "f": map[string]any{"g": []any{}}},
 			Claims: map[string]any{"sub": "ann"},
-			Request: &rules.Request{Method: "POST", Path: "/login", Host: "shop.example", Route: "api", RawQuery: "a=1&b=2", Ambiguous: rules.NotUTF8,
+			Request: &rules.Request{Method: "POST", Path: "/login", Host: "shop.example", Route: "api", RawQuery: "a=1&b=2", Preflight: true, Ambiguous: rules.NotUTF8,
 				Header: http.Header{"User-Agent": {"curl"}, "X-Many": {"a", "b"}, "Authorization": {"Bearer secret"}}},
 		}, MaxDelay: time.Minute},
 		{At: time.Second / 2, Input: &rules.Input{Client: netip.MustParseAddr("2001:db8::1"), Request: &rules.Request{}}, Claims: map[string]any{"iss": "x"}},
