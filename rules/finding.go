@@ -58,6 +58,7 @@ const (
 	CodeEndpoint      = "ST027" // a preset for tokens met an endpoint that it does not know; found by servers
 	CodeImpatient     = "ST028" // a route that gives up before the clients of models do; found in the settings
 	codeSpelledKey    = "ST029" // a key that is a credential as it was sent
+	CodeCORS          = "ST030" // CORS that is left to upstreams where there are none; found in the settings
 )
 
 // Codes are all of them.
@@ -65,7 +66,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient, codeSpelledKey}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient, codeSpelledKey, CodeCORS}
 }
 
 // String is the finding as a line of a report.

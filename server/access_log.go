@@ -63,6 +63,14 @@ func (a *access) decided(v *Verdict, err error) {
 	}
 }
 
+// answersPreflight keeps that the request of a, which may be nil, is a preflight that passed the rules and
+// goes no further.
+func (a *access) answersPreflight() {
+	if a != nil {
+		a.outcome = "preflight"
+	}
+}
+
 // accessAttrs are the fields of the line for r. ended means that its handler returned; else it
 // panicked, to break off the response.
 func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr {

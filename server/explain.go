@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -119,17 +120,18 @@ func (x *explanation) say(format string, args ...any) {
 	x.Words = append(x.Words, fmt.Sprintf(format, args...))
 }
 
-// routed returns in with the name of the gateway's route for it, if it has none.
+// routed returns in as the gateway sees it: with the name of its route, if in has none, and whether it is
+// a preflight.
 func (s *Server) routed(in *rules.Input) *rules.Input {
-	if in.Request == nil || in.Request.Route != "" {
-		return in
-	}
-	route := s.routes.find(in.Request.Host, in.Request.Path)
-	if route == nil || route.Name == "" {
+	if in.Request == nil {
 		return in
 	}
 	with, request := *in, *in.Request
-	request.Route, with.Request = route.Name, &request
+	if route := s.routes.find(request.Host, request.Path); route != nil && request.Route == "" {
+		request.Route = route.Name
+	}
+	request.Preflight = s.cors.IsPreflight(&http.Request{Method: request.Method, Header: request.Header})
+	with.Request = &request
 	return &with
 }
 

@@ -19,7 +19,7 @@ import (
 // the routes. A request that no route matches is counted, too, and answered with 404. gRPC
 // clients are refused with a gRPC status; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return s.logAccess(s.boundRest(httplimit.GRPC(s.withExchange(s.tracing.requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))
+	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(s.withExchange(s.tracing.requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams())))))))
 }
 
 // middleware answers and delays HTTP requests, and writes their headers, as the settings say.
@@ -54,6 +54,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	in := rules.Input{
 		Request: &rules.Request{
 			Method:    r.Method,
+			Preflight: s.cors.IsPreflight(r),
 			Path:      target.Path,
 			Ambiguous: target.Ambiguous,
 			Host:      host,
@@ -178,6 +179,11 @@ func (s *Server) upstreams() http.Handler {
 		proxies[r] = s.proxy(r)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.cors.Answers(r) {
+			exchangeOf(r).access.answersPreflight()
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		if proxy := proxies[exchangeOf(r).route]; proxy != nil {
 			proxy.ServeHTTP(w, r)
 			return

@@ -66,6 +66,10 @@ func (s *Server) takeRoute(x *exchange, host, path string) string {
 	return route.Name
 }
 
+// misleading is what is ambiguous to the routes: in requests through the gateway, and in requests that
+// other proxies ask about.
+type misleading struct{ gateway, asked rules.Ambiguity }
+
 // read is what is ambiguous to r: to a gateway, or to a proxy that asks, for which routes
 // matter only if rules use their names.
 func (r routes) read(asking bool) rules.Ambiguity {
@@ -120,9 +124,9 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	if _, err := httpfield.ReadHost(r.Host); err != nil {
 		return t, &targetError{"The request's host is neither a name nor an address, with or without a port."}
 	}
-	misled := s.askedRead
+	misled := s.misleads.asked
 	if x != nil {
-		x.target, misled = t, s.routesRead
+		x.target, misled = t, s.misleads.gateway
 		if x.wrapped { // the program's handlers have no routes
 			return t, nil
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/claims"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/internal/cors"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
@@ -117,11 +118,11 @@ type Server struct {
 	adminBytes    *inflight.Bytes // separate, so that operators can call when the rest is used up
 	headerTimeout time.Duration   // for a client to send the headers of a request
 
-	// Upstreams, and what is ambiguous to the routes: in requests through the gateway, and in
-	// requests that other proxies ask about.
-	transports            transports
-	routes                routes
-	routesRead, askedRead rules.Ambiguity
+	// Upstreams, and which pages may read the answers.
+	transports transports
+	routes     routes
+	misleads   misleading
+	cors       *cors.Policy // nil: nothing is done
 
 	// Logs, metrics and findings.
 	metrics   *metrics
@@ -164,7 +165,8 @@ func New(c Config) *Server {
 	s.footprint = s.settings.FitMemory()
 	s.adminBytes = inflight.NewUndivided(config.AdminBytes)
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
-	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)
+	s.misleads = misleading{gateway: s.routes.read(false), asked: s.routes.read(true)}
+	s.cors = cors.New(s.settings.CORS, s.routes, s.routes.find)
 	if s.log == nil {
 		s.log = slog.Default()
 	}

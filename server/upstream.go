@@ -282,6 +282,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 				s.cutOff.upgraded.Add(1)
 			}
 			x.setHeaders(r.Header)
+			s.cors.Passed(x.route, r.Request, r.Header, x.headers)
 			if _, ok := r.Header["Content-Type"]; !ok {
 				x.body.writer.Header()["Content-Type"] = nil // or net/http would guess one from the body
 			}

@@ -60,7 +60,9 @@ func Load(path string, c Config) (*Server, error) {
 // For the rules file itself, use rules.Watcher and Server.SetRules. Close stops what runs
 // in the background.
 func (s *Server) Wrap(next http.Handler) http.Handler {
-	return httplimit.GRPC(s.withExchange(s.tracing.requests("limited", s.believesCaller, s.middleware(s.decideFor(next)).Wrap(next))))
+	m := s.middleware(s.decideFor(next))
+	m.CORS = s.cors.Stated()
+	return s.cors.Handler(httplimit.GRPC(s.withExchange(s.tracing.requests("limited", s.believesCaller, m.Wrap(next)))))
 }
 
 // decideFor is decideHTTP for a handler whose responses the middleware sees.

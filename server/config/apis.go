@@ -60,6 +60,9 @@ func (s *Settings) Findings(set *rules.Set) (all []rules.Finding) {
 	if len(set.Alerts) > 0 && len(s.Webhooks) == 0 {
 		all = append(all, rules.Finding{Code: rules.CodeAlert, Text: "the rules have alerts, and the section server has no webhooks, so that only the admin API shows them; give webhooks, or remove the alerts"})
 	}
+	if f, found := s.corsInVain(); found {
+		all = append(all, f)
+	}
 	if s.AllImpatient() {
 		for _, rule := range set.Rules {
 			if rule.Tokens.API != rules.NoTokens && rule.Mode != rules.Off {

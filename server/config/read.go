@@ -68,6 +68,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"response_timeout":       r.Period(&s.ResponseTimeout),
 		"stop_delay":             r.Period(&s.StopDelay),
 		"stop_timeout":           r.Period(&s.StopTimeout),
+		"cors":                   readCORS(r, &s.CORS),
 		"client_header":          yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
 		"max_delayed":            r.Int64(&s.MaxDelayed, 1, 1<<20),
 		"max_delay":              r.Period(&s.MaxDelay),

@@ -108,6 +108,8 @@ type Settings struct {
 	// ViolationsHeader adds the header Stint-Violations to refusals: how many violations
 	// count.
 	ViolationsHeader bool
+	// CORS says which pages of other origins may read answers. nil: Stint does nothing about it.
+	CORS *CORS
 	// HashKeys hides keys, addresses of clients and names of users in log lines, pages and
 	// messages: a keyed hash stands for each, the same at all instances. The store and the
 	// memory have the keys themselves.

@@ -1,0 +1,127 @@
+// Package cors makes the answers of a server readable for pages of other origins.
+package cors
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
+)
+
+// Policy says which pages may read the answers of a server. A nil Policy changes nothing. It may be used from
+// many goroutines at once.
+type Policy struct {
+	stated  *httplimit.CORS             // nil: what upstreams allow is learned
+	learned map[*config.Route]*upstream // all routes; never changed
+	find    func(host, path string) *config.Route
+}
+
+// New returns the Policy of c, which may be nil. find finds the route of a request among those of routes.
+func New(c *config.CORS, routes []*config.Route, find func(host, path string) *config.Route) *Policy {
+	switch {
+	case c == nil:
+		return nil
+	case !c.Upstream:
+		stated := c.Policy
+		stated.DecidePreflights = true
+		return &Policy{stated: &stated}
+	}
+	p := &Policy{learned: make(map[*config.Route]*upstream, len(routes)), find: find}
+	for _, r := range routes {
+		p.learned[r] = new(upstream)
+	}
+	return p
+}
+
+// Stated returns what the settings say of origins; nil: nothing, or that the upstreams decide.
+func (p *Policy) Stated() *httplimit.CORS {
+	if p == nil {
+		return nil
+	}
+	return p.stated
+}
+
+// IsPreflight reports whether r is a preflight that rules do not count unless they say so.
+func (p *Policy) IsPreflight(r *http.Request) bool { return p != nil && httplimit.IsPreflight(r) }
+
+// Answers reports whether r is a preflight that does not pass, because Handler answers it.
+func (p *Policy) Answers(r *http.Request) bool {
+	return p.Stated() != nil && httplimit.IsPreflight(r)
+}
+
+// Handler returns next, whose own answers pages can read as the Policy says. If the Policy names the
+// origins, a preflight is answered with 204, whatever next decides: a refusal of it would hide from the page
+// the refusal of the request itself. Then next must not pass it on; see Answers.
+func (p *Policy) Handler(next http.Handler) http.Handler {
+	if p == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.Answers(r) {
+			next.ServeHTTP(&unseen{w, http.Header{}}, r)
+			p.stated.AnswerPreflight(w, r)
+			return
+		}
+		next.ServeHTTP(w, p.of(r).With(r))
+	})
+}
+
+// Refusals returns next, whose refusals go through a proxy to pages that may read them if the Policy names
+// their origins.
+func (p *Policy) Refusals(next http.Handler) http.Handler {
+	if p.Stated() == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, p.stated.With(r)) })
+}
+
+// of returns who may read what the server itself answers to r; nil: nobody.
+func (p *Policy) of(r *http.Request) *httplimit.CORS {
+	if p.stated != nil {
+		return p.stated
+	}
+	origin := httplimit.Origin(r)
+	if origin == "" {
+		return nil
+	}
+	target, err := rules.ReadTarget(r.RequestURI)
+	if err != nil {
+		return nil
+	}
+	if u := p.learned[p.find(httpfield.CanonicalHost(r.Host), target.Path)]; u != nil {
+		return u.allowed(origin)
+	}
+	return nil
+}
+
+// Passed sets in the header of a response of an upstream who may read it, if the settings say so, and that
+// they may read limits, which are the headers about limits that it has of this server. Otherwise it
+// remembers what the upstream allows. r is the request to the upstream.
+func (p *Policy) Passed(route *config.Route, r *http.Request, response, limits http.Header) {
+	switch {
+	case p == nil:
+	case p.stated != nil:
+		p.stated.Set(response, httplimit.Origin(r), limits)
+	case p.learned[route].answered(r, response) && !httplimit.IsPreflight(r):
+		httplimit.ExposeLimits(response, limits)
+	}
+}
+
+// unseen is a ResponseWriter of an answer that nobody gets. The body of the request can be cut off
+// nevertheless.
+type unseen struct {
+	http.ResponseWriter // of the answer that the client gets
+	header              http.Header
+}
+
+func (u *unseen) Header() http.Header         { return u.header }
+func (u *unseen) WriteHeader(int)             {}
+func (u *unseen) Write(b []byte) (int, error) { return len(b), nil }
+
+// SetReadDeadline is for http.ResponseController.
+func (u *unseen) SetReadDeadline(t time.Time) error {
+	return http.NewResponseController(u.ResponseWriter).SetReadDeadline(t)
+}
