@@ -94,9 +94,9 @@ func (t Template) Fill(v *Values) string {
 		case "ban_after":
 			b.WriteString(strconv.FormatInt(v.BanAfter, 10))
 		case "retry_after":
-			b.WriteString(wait(v.RetryAfter))
+			b.WriteString(Wait(v.RetryAfter))
 		case "ban_left":
-			b.WriteString(wait(v.BanLeft))
+			b.WriteString(Wait(v.BanLeft))
 		case "limit":
 			b.WriteString(v.Limit())
 		}
@@ -106,8 +106,8 @@ func (t Template) Fill(v *Values) string {
 
 const never time.Duration = math.MaxInt64
 
-// wait is a wait in two units, rounded up: 45s, 12m 5s, 1d 4h. never is ∞.
-func wait(d time.Duration) (text string) {
+// Wait is a wait in two units, rounded up: 45s, 12m 5s, 1d 4h. The longest of all, never, is ∞.
+func Wait(d time.Duration) (text string) {
 	if d == never {
 		return "∞"
 	}
