@@ -25,6 +25,8 @@ type Answer struct {
 	// Cause is the first sentence for the client, such as "Banned by an operator."
 	// "": a sentence that fits the Outcome, such as "Too many requests."
 	Cause string
+	// Format is how the request is answered if a limit or a ban refuses it. nil: Middleware.Refusals.
+	Format *ErrorFormat
 	// ID names the decision. A refusal has it in the header Stint-Decision, so that the
 	// client's report finds the line of the log. "": no header.
 	ID string

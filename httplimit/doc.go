@@ -12,6 +12,6 @@
 // address behind proxies. A [Decide] decides whether a request may pass: [By] makes
 // one from a limit and a key, or write your own. [Middleware] does the rest: it sets
 // the headers of a [Dialect], writes problem details, and delays requests until their
-// turn. [Budget] decides requests whose cost is known when they end. [Watch] bans clients that get certain responses, such as 401. [Transport]
+// turn; an [ErrorFormat] replaces problem details by what an API promises. [Budget] decides requests whose cost is known when they end. [Watch] bans clients that get certain responses, such as 401. [Transport]
 // limits outgoing requests.
 package httplimit

@@ -209,3 +209,28 @@ func ExampleTransport() {
 	// 200 OK
 	// refused by upstream: 1 per 1h
 }
+
+// An API answers refused requests in its own form, and shows browsers a page.
+func ExampleNewErrorFormat() {
+	format, err := httplimit.NewErrorFormat(httplimit.ErrorFormatSpec{Bodies: []httplimit.ErrorBody{
+		{Type: "application/json", Text: `{"error": {"code": "{outcome}", "wait": {retry_after_seconds}}}`},
+		{Type: "text/html", Text: `<h1>Too many requests</h1><p>{message}</p>`},
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	api := httplimit.Middleware{Refusals: format, Decide: httplimit.By(nil, stint.MustLimit("1 per 1h"), httplimit.Header("X-User"))}.Wrap(http.NotFoundHandler())
+	for _, accept := range []string{"", "*/*", "text/html, */*;q=0.8"} {
+		r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+		r.Header.Set("X-User", "ann")
+		r.Header.Set("Accept", accept)
+		api.ServeHTTP(w, r)
+		if w.Code == http.StatusTooManyRequests {
+			fmt.Println(w.Body)
+		}
+	}
+	// Output:
+	// {"error": {"code": "limited", "wait": 3600}}
+	// <h1>Too many requests</h1><p>Too many requests. The limit is 1 per 1h. Retry after 3600 seconds.</p>
+}

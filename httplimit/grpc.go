@@ -63,7 +63,7 @@ func grpcCode(status int) int {
 // writeGRPC sets the headers of p as a gRPC status. Without a body, net/http sends them
 // with the end of the stream, where gRPC reads trailers.
 func (p *problem) writeGRPC(h http.Header) {
-	code := grpcCode(p.Status)
+	code := p.formattedGRPC(h)
 	for _, name := range [...]string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified"} {
 		delete(h, name)
 	}
@@ -74,7 +74,7 @@ func (p *problem) writeGRPC(h http.Header) {
 	switch {
 	case p.RetryAfter > 0:
 		h["Grpc-Retry-Pushback-Ms"] = []string{strconv.FormatInt(p.RetryAfter*1000, 10)}
-	case p.Status == http.StatusTooManyRequests:
+	case p.counted || p.Status == http.StatusTooManyRequests:
 		h["Grpc-Retry-Pushback-Ms"] = []string{"-1"}
 	}
 	if p.RetryAfter > 0 || p.Limit != "" {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -44,6 +45,10 @@ type Middleware struct {
 	// Refused answers a request that a limit, a ban or a list refuses: with 429, or 403 if a is
 	// Blocked. The headers of the Dialect and Retry-After are set. nil: problem details.
 	Refused func(w http.ResponseWriter, r *http.Request, a *Answer)
+	// Refusals is the format in which requests are answered that a limit or a ban refuses, and Errors
+	// that of all other answers; where Refusals has no part of its own, such as no bodies, that of Errors
+	// counts. nil: problem details, or what the context of a request has; see WithErrorFormat.
+	Refusals, Errors *ErrorFormat
 	// MaxDelayed is how many requests may be delayed at once, including those that are being
 	// decided; see Answer.Shape. A request without a place is refused if it would have to
 	// wait. One client cannot take all places; see MaxInFlight. 0: 1000. Negative: none
@@ -129,6 +134,7 @@ func (m Middleware) handler() *handler {
 	if m.MaxDelay == 0 {
 		m.MaxDelay = defaultMaxDelay
 	}
+	m.Refusals = m.Refusals.Over(m.Errors)
 	h := &handler{Middleware: m}
 	h.queue = queue{room.Of(int64(m.MaxDelayed)), m.Client, max(0, m.MaxDelay)}
 	if m.MaxInFlight > 0 {
@@ -196,6 +202,9 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 		r = r.WithContext(context.WithValue(r.Context(), apiKey{}, true))
 	}
 	r = h.CORS.With(r)
+	if h.Errors != nil {
+		r = r.WithContext(WithErrorFormat(r.Context(), h.Errors))
+	}
 	if h.inFlight != nil {
 		var refused room.Refusal
 		if place, refused = h.inFlight.Enter(r, h.Client); refused != room.None {
@@ -235,7 +244,9 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 		told := a // a would be on the heap otherwise, for every request
 		h.Refused(w, r, &told)
 	} else {
-		refusal(&a, h.Dialect, retryAfter).write(w, r)
+		told := a
+		told.Format = cmp.Or(a.Format, h.Refusals)
+		refusal(&told, h.Dialect, retryAfter).write(w, r)
 	}
 	return r, a, place, false
 }

@@ -27,6 +27,10 @@ type problem struct {
 	amount     int64  // of the limit
 	// Error is for the clients of OpenAI and Anthropic, which report nothing else.
 	Error *apiError `json:"error,omitempty"`
+
+	format  *ErrorFormat // nil: that of the request's context
+	counted bool         // a limit or a ban refuses
+	answer  *Answer      // nil: nothing was decided
 }
 
 // apiError is an error as the clients of OpenAI and Anthropic read it. The type is as Anthropic has
@@ -43,7 +47,11 @@ type apiKey struct{}
 
 func (p *problem) apiError() *apiError {
 	e := &apiError{Type: "api_error", Message: p.Detail}
-	switch p.Status {
+	status := p.Status
+	if p.counted { // whatever status its format gives it
+		status = http.StatusTooManyRequests
+	}
+	switch status {
 	case http.StatusForbidden:
 		e.Type = "permission_error"
 	case http.StatusNotFound:
@@ -55,7 +63,7 @@ func (p *problem) apiError() *apiError {
 	case http.StatusGatewayTimeout:
 		e.Type = "timeout_error"
 	default:
-		if p.Status < 500 {
+		if status < 500 {
 			e.Type = "invalid_request_error"
 		}
 	}
@@ -72,32 +80,32 @@ func (p *problem) apiError() *apiError {
 // unit (what it counts), retry_after (seconds), and if the refusal counts as a violation, violations,
 // warn_after and ban_after. With the dialects OpenAI and Anthropic, each problem has error; see
 // OpenAI.
+//
+// Where the context of r has an ErrorFormat, Problem answers in that; see WithErrorFormat.
 func Problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	p := problem{Status: status, Detail: detail}
 	p.write(w, r)
 }
 
 func (p *problem) write(w http.ResponseWriter, r *http.Request) {
+	if p.format == nil {
+		p.format, _ = r.Context().Value(formatKey{}).(*ErrorFormat)
+	}
 	if r.Context().Value(grpcKey{}) != nil {
 		p.writeGRPC(w.Header())
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	p.Type, p.Title = "about:blank", http.StatusText(p.Status)
-	if r.Context().Value(apiKey{}) != nil {
-		p.Error = p.apiError()
-	}
-	body, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // strings and numbers always marshal
-	}
-	body = append(body, '\n')
 	h := w.Header()
 	// A handler around this one may have set these for a response that will not come.
 	for _, name := range [...]string{"Content-Encoding", "Etag", "Last-Modified"} {
 		delete(h, name)
 	}
-	h["Content-Type"] = []string{"application/problem+json"}
+	contentType, body := p.formatted(h, r)
+	if body == nil {
+		contentType, body = "application/problem+json", p.document(r)
+	}
+	h["Content-Type"] = []string{contentType}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	// A cache must not give this client's answer to others, even if it caches errors.
 	h["Cache-Control"] = []string{"no-store"}
@@ -108,16 +116,29 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// document returns the problem details.
+func (p *problem) document(r *http.Request) []byte {
+	p.Type, p.Title = "about:blank", http.StatusText(p.Status)
+	if r.Context().Value(apiKey{}) != nil {
+		p.Error = p.apiError()
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	return append(body, '\n')
+}
+
 // refusal returns the problem for an Answer that does not pass.
 func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 	if a.Blocked {
-		p := &problem{Status: http.StatusForbidden, Outcome: "blocked", Detail: a.Message}
+		p := &problem{Status: http.StatusForbidden, Outcome: "blocked", Detail: a.Message, answer: a}
 		if p.Detail == "" {
 			p.Detail = "This request is not accepted."
 		}
 		return p
 	}
-	p := &problem{Status: http.StatusTooManyRequests, Detail: a.Message, RetryAfter: retryAfter}
+	p := &problem{Status: http.StatusTooManyRequests, Detail: a.Message, RetryAfter: retryAfter, format: a.Format, counted: true, answer: a}
 	if a.Outcome > stint.Allowed {
 		p.Outcome = a.Outcome.String()
 	}

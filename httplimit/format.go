@@ -1,0 +1,206 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/errorformat"
+	"github.com/stintdev/stint/internal/message"
+)
+
+// ErrorFormat is how refusals and other errors are answered in place of problem details: with which
+// status, headers and bodies, and for gRPC with which code. It is made by NewErrorFormat, never changes,
+// and may be used from many goroutines at once. nil: with problem details.
+type ErrorFormat = errorformat.Format
+
+// ErrorFormatSpec is what an ErrorFormat is made of. Each field may be zero.
+//
+// The texts may contain these placeholders. Braces around anything else stay as they are.
+//
+//	{message}              the sentence for the client: Answer.Message, or the usual one
+//	{outcome}              limited, warned, banned, blocked or overloaded; else the status, such as bad_request
+//	{status}               the HTTP status, a number
+//	{decision_id}          Answer.ID
+//	{retry_after_seconds}  as in Retry-After, a number
+//	{retry_after}          the same as 45s, 12m 5s or 1d 4h; ∞ if no wait helps
+//	{ban_left}             how long a ban still runs, likewise
+//	{limit}, {limit_name}  the limit that refused
+//	{violations}, {warn_after}, {ban_after}  numbers, of refusals that count as violations
+//
+// What is not known is empty, and in JSON null if it is a number outside of quotes. A header that would be
+// empty is left out.
+type ErrorFormatSpec struct {
+	// Status is that of refusals by limits and bans, 400 to 599. 0: 429. Answers to gRPC have none,
+	// and clients such as Transport wait only if it is 429.
+	Status int
+	// Headers are texts of printable ASCII by the names of headers. In a value that is filled in, %
+	// and what is not printable ASCII is written as %XX. Headers about limits, the content, caches
+	// and the connection cannot be set.
+	Headers map[string]string
+	// Bodies are for clients that accept their types by the header Accept. The first is also for those
+	// that accept any or none of them. A client that prefers application/problem+json by name gets
+	// problem details. None: all do.
+	Bodies []ErrorBody
+	// Code is that of refusals by limits and bans of gRPC requests, such as "unavailable"; see GRPC.
+	// "": resource_exhausted.
+	Code string
+	// GRPCMessage is the message of a gRPC status. "": {message}.
+	GRPCMessage string
+}
+
+// ErrorBody is a body of one media type.
+type ErrorBody struct {
+	// Type is a media type in lower case, without parameters.
+	Type string
+	// Text is the body. Values are escaped as Type needs it: in JSON, texts must be within quotes,
+	// and in HTML and XML, values must be outside of tags, scripts and styles, or in the quoted value of
+	// an attribute. Types other than JSON, XML, text/html and text/plain can have no placeholders. At
+	// most 64 KiB.
+	Text string
+	// Status is that of refusals by limits and bans with this body, 200 or 400 to 599, since some
+	// clients of GraphQL read no other JSON than that with 200. A proxy that asks whether a request may
+	// pass must get no such status: see ErrorFormat.ForProxies. 0: ErrorFormatSpec.Status.
+	Status int
+}
+
+// NewErrorFormat returns an error if a field of spec is out of its bounds, names an unknown placeholder,
+// or has one where its value could make a body malformed.
+func NewErrorFormat(spec ErrorFormatSpec) (*ErrorFormat, error) {
+	var p errorformat.Parts
+	failed := func(what string, offset int, err error) error {
+		return fmt.Errorf("httplimit: %s: at character %d: %w", what, offset+1, err)
+	}
+	if p.Status = spec.Status; p.Status != 0 {
+		if err := errorformat.CheckStatus(p.Status); err != nil {
+			return nil, fmt.Errorf("httplimit: %w", err)
+		}
+	}
+	if len(spec.Headers) > errorformat.MaxHeaders || len(spec.Bodies) > errorformat.MaxBodies {
+		return nil, fmt.Errorf("httplimit: %d headers and %d bodies: at most %d and %d", len(spec.Headers), len(spec.Bodies), errorformat.MaxHeaders, errorformat.MaxBodies)
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.Headers)) {
+		h, offset, err := errorformat.ReadHeader(name, spec.Headers[name])
+		if err != nil {
+			return nil, failed("header "+name, offset, err)
+		}
+		if slices.ContainsFunc(p.Headers, func(other errorformat.Header) bool { return other.Name == h.Name }) {
+			return nil, fmt.Errorf("httplimit: header %s is given twice", h.Name)
+		}
+		p.Headers = append(p.Headers, h)
+	}
+	for _, b := range spec.Bodies {
+		body, offset, err := errorformat.ReadBody(b.Type, b.Text, b.Status)
+		if err != nil {
+			return nil, failed("body "+b.Type, offset, err)
+		}
+		if slices.ContainsFunc(p.Bodies, func(other errorformat.Body) bool { return other.Type == body.Type }) {
+			return nil, fmt.Errorf("httplimit: body %s is given twice", body.Type)
+		}
+		p.Bodies = append(p.Bodies, body)
+	}
+	if spec.Code != "" {
+		var err error
+		if p.Code, err = errorformat.ReadCode(spec.Code); err != nil {
+			return nil, fmt.Errorf("httplimit: %w", err)
+		}
+	}
+	if spec.GRPCMessage != "" {
+		var offset int
+		var err error
+		if p.Message, offset, err = errorformat.ReadMessage(spec.GRPCMessage); err != nil {
+			return nil, failed("gRPC message", offset, err)
+		}
+	}
+	return errorformat.New(p), nil
+}
+
+type formatKey struct{}
+
+// WithErrorFormat returns a context for requests that Problem, Overloaded.Refuse and every Middleware
+// without an own format answer in f. Status and Code are those of refusals by limits and bans only.
+func WithErrorFormat(ctx context.Context, f *ErrorFormat) context.Context {
+	return context.WithValue(ctx, formatKey{}, f)
+}
+
+// formatted sets the status and the headers of the format of p, and returns the body that r accepts;
+// nil: problem details.
+func (p *problem) formatted(h http.Header, r *http.Request) (contentType string, body []byte) {
+	if p.format == nil {
+		return "", nil
+	}
+	v := p.values()
+	chosen := p.format.Choose(r.Header["Accept"])
+	if p.counted {
+		p.Status = p.format.StatusOf(chosen, p.Status)
+	}
+	v.Status = p.Status
+	p.format.SetHeaders(h, &v)
+	if p.format.Negotiates() {
+		vary(h, "Accept")
+	}
+	if chosen == nil {
+		return "", nil
+	}
+	return chosen.ContentType(), chosen.Fill(&v)
+}
+
+// formattedGRPC sets the headers and the message of the format of p, and returns the code.
+func (p *problem) formattedGRPC(h http.Header) (code int) {
+	code = grpcCode(p.Status)
+	if p.format == nil {
+		return code
+	}
+	v := p.values()
+	v.Status = p.Status
+	p.format.SetHeaders(h, &v)
+	p.Detail = p.format.MessageOf(&v)
+	if p.counted {
+		code = p.format.CodeOf(code)
+	}
+	return code
+}
+
+// values returns what is known of p for its format, but for the status that it will have.
+func (p *problem) values() errorformat.Values {
+	v := errorformat.Values{Message: p.Detail, Outcome: p.Outcome, RetryAfterSeconds: p.RetryAfter}
+	if v.Outcome == "" {
+		v.Outcome = strings.ToLower(strings.ReplaceAll(http.StatusText(p.Status), " ", "_"))
+	}
+	switch {
+	case p.RetryAfter > 0:
+		v.RetryAfter = message.Wait(time.Duration(min(p.RetryAfter, longestWait)) * time.Second)
+	case p.counted:
+		v.RetryAfter = message.Wait(stint.Never)
+	}
+	if p.answer == nil {
+		return v
+	}
+	v.DecisionID = p.answer.ID
+	if !p.counted {
+		return v
+	}
+	d := &p.answer.Decision
+	if d.Limit != nil {
+		v.Limit, v.LimitName = d.Limit.Terms(), d.Limit.Spec().Name
+	}
+	if d.BanLeft > 0 {
+		v.BanLeft = message.Wait(d.BanLeft)
+	}
+	if d.Penalty != nil {
+		s := d.Penalty.Spec()
+		v.Violations, v.WarnAfter, v.BanAfter = d.Violations, s.WarnAfter, s.BanAfter
+		if v.Violations == 0 && d.Outcome == stint.Banned {
+			v.Violations = s.BanAfter // which led to the ban that runs
+		}
+	}
+	return v
+}
+
+// longestWait is the longest time.Duration, in seconds.
+const longestWait = int64(stint.Never / time.Second)
