@@ -42,6 +42,12 @@ local function refuse(txn, status, reason, headers, body)
   txn:done(reply)
 end
 
+-- Of refusals, other headers go to the client, too, but for those that HAProxy writes.
+local function is_refusal(name)
+  return not dropped[name] and name ~= "date"
+end
+
+-- The reasons of statuses; those that the rules' refusal sets may have none.
 local reasons = {
   [400] = "Bad Request", [403] = "Forbidden", [429] = "Too Many Requests",
   [431] = "Request Header Fields Too Large", [503] = "Service Unavailable",
@@ -100,17 +106,16 @@ core.register_action("stint-ask", { "http-req" }, function(txn, url)
     core.Warning("stint: " .. tostring(got))
     got = { headers = {} }
   end
+  local is_kept = got.status == 200 and is_limit or is_refusal
   local kept = {}
   for name, lines in pairs(got.headers) do
-    if is_limit(name) then kept[name] = lines end
+    if is_kept(name) then kept[name] = lines end
   end
   if got.status == 200 then
     txn:set_priv(kept)
     txn:set_var("txn.stint", "passed")
-  elseif reasons[got.status] and got.headers["content-type"] then
-    kept["content-type"] = got.headers["content-type"]
-    kept["cache-control"] = got.headers["cache-control"]
-    refuse(txn, got.status, reasons[got.status], kept, got.body)
+  elseif got.status and got.status >= 400 and got.headers["content-type"] then
+    refuse(txn, got.status, reasons[got.status] or "Refused", kept, got.body)
   else
     refuse(txn, 503, reasons[503], { ["retry-after"] = { "1" }, ["cache-control"] = { "no-store" } }, "")
   end

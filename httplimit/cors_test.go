@@ -84,7 +84,9 @@ func answers(cors *httplimit.CORS) map[string]httplimit.Middleware {
 		return httplimit.Middleware{CORS: cors, Dialect: d, Decide: always(httplimit.Answer{Decision: full, ID: "00", Units: []string{"tokens"}}, nil)}
 	}
 	own := refused(0)
-	own.Refused = func(w http.ResponseWriter, _ *http.Request, a *httplimit.Answer) { http.Error(w, "no", http.StatusTooManyRequests) }
+	own.Refused = func(w http.ResponseWriter, _ *http.Request, a *httplimit.Answer) {
+		http.Error(w, "no", http.StatusTooManyRequests)
+	}
 	canceled := httplimit.Answer{Decision: stint.Decision{Allowed: true, Delay: time.Hour}, Shape: true}
 	return map[string]httplimit.Middleware{
 		"pass": {CORS: cors, Decide: always(httplimit.Answer{Decision: stint.Decision{Allowed: true, Limit: limit, By: stint.ByLocal}}, nil), Degraded: true},

@@ -58,7 +58,7 @@ rules:
 `))
 	fmt.Println(err)
 	// Output:
-	// rules.yaml:4:5: unknown field "mach": did you mean match? (fields: cost, cost_after, debt, decision_timeout, default, key, limits, match, max_hold, message, messages, mode, name, on_store_error, penalty, preflights, shape, tiers, tokens, unit, unreadable_body, unsettled)
+	// rules.yaml:4:5: unknown field "mach": did you mean match? (fields: cost, cost_after, debt, decision_timeout, default, key, limits, match, max_hold, message, messages, mode, name, on_store_error, penalty, preflights, refusal, shape, tiers, tokens, unit, unreadable_body, unsettled)
 	// rules.yaml:5:10: unknown variable "client.ipp": did you mean client.ip? (variables: request.method, request.path, request.host, request.route, request.headers, request.query, request.cookies, request.credential, body, client.ip, operation, attrs, claims, secrets, cost)
 	// rules.yaml:6:14: limit "5 per 1y": period "1y": must be a duration such as 500ms, 10s, 1m30s, 24h or 7d, or day, week, month or year
 }

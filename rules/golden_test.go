@@ -3,6 +3,7 @@ package rules_test
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/errorformat"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -89,12 +92,37 @@ func describeMessages(b *strings.Builder, r *rules.Rule) {
 	fmt.Fprintf(b, "    by hand: %q\n", r.Messages.Text(&d, true, ""))
 }
 
+// describeFormat writes how a request that was banned after violations is answered, for each body.
+func describeFormat(b *strings.Builder, of string, f *httplimit.ErrorFormat) {
+	if f == nil {
+		return
+	}
+	v := errorformat.Values{Message: "\"no\"", Outcome: "banned", Limit: "5 per 1m", RetryAfterSeconds: 90}
+	h := http.Header{}
+	f.SetHeaders(h, &v)
+	fmt.Fprintf(b, "    %s: headers %v, code %d, message %q\n", of, h, f.CodeOf(8), f.MessageOf(&v))
+	seen := map[string]bool{}
+	for _, accept := range []string{"", "text/html", "text/plain", "application/xml"} {
+		body := f.Choose([]string{accept})
+		if v.Status = f.StatusOf(body, 429); body == nil {
+			fmt.Fprintf(b, "      %d problem details\n", v.Status)
+			return
+		}
+		if !seen[body.Type] {
+			fmt.Fprintf(b, "      %d %s: %q\n", v.Status, body.ContentType(), body.Fill(&v))
+		}
+		seen[body.Type] = true
+	}
+}
+
 func describe(s *rules.Set) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "enabled %t, ipv6 /%d, proxies %v\n", s.Enabled, s.IPv6Prefix, s.TrustedProxies)
 	if len(s.Tiers) > 0 {
 		fmt.Fprintf(&b, "tiers %s\n", strings.Join(s.Tiers, ", "))
 	}
+	describeFormat(&b, "refusal", s.Refusal)
+	describeFormat(&b, "errors", s.Errors)
 	for _, r := range s.Rules {
 		fmt.Fprintf(&b, "%s: %s, on store error %s, shape %t", r.Name, r.Mode, r.OnStoreError, r.Shape)
 		for _, field := range []struct{ name, text string }{{"match", r.Match}, {"key", r.Key}, {"cost", r.Cost}} {
@@ -114,6 +142,7 @@ func describe(s *rules.Set) string {
 		}
 		describeDescriptor(&b, r.Descriptor)
 		describeMessages(&b, r)
+		describeFormat(&b, "refusal", r.Refusal)
 		if r.Penalty != nil {
 			fmt.Fprintf(&b, "    %+v\n", r.Penalty.Spec())
 		}

@@ -23,8 +23,8 @@ const (
 )
 
 // ParseFiles makes one Set of several files, in this order: their lists are joined, names of
-// rules are unique over all of them, and each of enabled, ipv6_prefix, credential_headers and server
-// may be in one of them only. Errors are those of Parse, file after file.
+// rules are unique over all of them, and each of enabled, ipv6_prefix, credential_headers, refusal,
+// errors and server may be in one of them only. Errors are those of Parse, file after file.
 func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Background(), files) }
 
 // ParseContext is ParseFiles, but stops when ctx ends. The error wraps the cause then.
@@ -69,6 +69,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	if s.credentialHeaders == nil {
 		s.credentialHeaders = httpfield.CredentialHeaders
 	}
+	s.linkRefusals()
 	s.places = placesOf(s.Rules)
 	s.Version = version(roots)
 	_, s.HasServer = seen.once["server"]
@@ -133,6 +134,8 @@ func (p *parser) file(root *yamlnode.Node) {
 		"tiers":              p.tiers,
 		"repeatable":         p.repeatable,
 		"credential_headers": p.once("credential_headers", p.credentialHeaders),
+		"refusal":            p.once("refusal", p.refusal(&p.set.Refusal)),
+		"errors":             p.once("errors", p.errors(&p.set.Errors)),
 		"rules":              p.rules,
 		"alerts":             p.alerts,
 		"server":             p.once("server", p.Skip),

@@ -24,6 +24,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		"mode":             yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
 		"message":          p.Skip,
 		"messages":         p.Skip,
+		"refusal":          p.refusal(&r.Refusal),
 		"shape":            p.Bool(&r.Shape),
 		"default":          p.Bool(&r.Default),
 		"preflights":       p.Bool(&r.Preflights),

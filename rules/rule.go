@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/errorformat"
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
@@ -57,6 +58,9 @@ type Rule struct {
 	DecisionTimeout time.Duration
 	// Messages are the texts for refused clients; nil: the server's own.
 	Messages *Messages
+	// Refusal is the format in which clients are refused that are limited, warned or banned by the
+	// rule, also where only Set.Refusal has it; nil: the usual one. It is a *httplimit.ErrorFormat.
+	Refusal *errorformat.Format
 	// Shape means that an allowed request is held for its Decision.Delay. At least one of
 	// Limits is a stint.LeakyBucket then.
 	Shape bool

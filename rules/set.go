@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stintdev/stint/internal/errorformat"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/descriptors"
@@ -30,6 +31,10 @@ type Set struct {
 	IPv6Prefix int
 	// Rules are all rules of the file, in its order, including those in mode off.
 	Rules []*Rule
+	// Refusal is the format in which bans of networks refuse clients, and Errors that of all other answers
+	// that no rule decides, such as those by the blocklist; nil: the usual one. Each is a
+	// *httplimit.ErrorFormat. See Rule.Refusal.
+	Refusal, Errors *errorformat.Format
 	// Version is 12 hexadecimal digits, a hash of the content of the files in order, without
 	// their names, comments, layout and section server. Equal rules have equal versions,
 	// whatever the settings beside them.

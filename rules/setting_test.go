@@ -24,6 +24,7 @@ func TestSettings(t *testing.T) {
 		"decision_timeout": {"50ms", "50ms"},
 		"message":          {"\"Wait: {retry_after}\"", `"Wait: {retry_after}"`},
 		"messages":         {"\n      limited: >-\n        Slow\n        down\n", `{limited: "Slow down"}`},
+		"refusal":          {"\n      status: 420\n      bodies:\n        text/plain: |\n          No.\n", "{status: 420, bodies: {text/plain: \"No.\\n\"}}"},
 		"shape":            {"true", "true"},
 		"default":          {"true", "true"},
 		"preflights":       {"true", "true"},

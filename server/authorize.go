@@ -101,7 +101,7 @@ func (s *Server) authorizing(pass http.Handler) http.Handler {
 	decide := s.middleware(func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
 		return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
 	}).Wrap(pass)
-	return s.cors.Refusals(s.capped(s.tracing.requests("authorize", s.believesCaller, s.proxyAsks(decide))))
+	return s.cors.Refusals(inErrorFormat(s.Rules, s.capped(s.tracing.requests("authorize", s.believesCaller, s.proxyAsks(decide)))))
 }
 
 // distrust is the answer to proxies that are not in trusted_proxies. It omits their address,

@@ -497,6 +497,69 @@ rules:
 	}
 }
 
+// Each proxy passes on the status, the headers and the body of the rules' formats; nginx the status and what
+// its file names.
+func TestRealProxiesPassErrorFormats(t *testing.T) {
+	const file = `
+trusted_proxies: [127.0.0.1/32]
+blocklist: ['request.path == "/blocked"']
+errors: {bodies: {application/json: '{"code": "{outcome}"}'}}
+refusal:
+  status: 420
+  headers: {X-Error-Code: "{outcome} {limit_name}"}
+  bodies:
+    application/json: {text: '{"code": "{outcome}", "wait": {retry_after_seconds}, "é": "{message}"}', status: 200}
+    text/html: '<p>{message}</p>'
+rules:
+  - {name: all, key: client.ip, limits: [1 per 1h fixed_window], message: 'No "more".'}
+`
+	for _, p := range realProxies {
+		t.Run(p.binary, func(t *testing.T) {
+			app := &application{}
+			up := upstream(t, app.ServeHTTP)
+			stint := start(t, newServer(t, file, asByDefault))
+			addr := p.start(t, stint.check, up.Host)
+			if got := sendFrom(t, "127.0.0.2", addr, "GET", "/a", ""); got.StatusCode != 200 || got.body != "hello" || len(app.take()) != 1 {
+				t.Fatalf("%s %s", got.Status, got.body)
+			}
+			for _, c := range []struct {
+				path, accept string
+				status       int
+				contentType  string
+				body         string
+			}{
+				{"/a", "text/html", 420, "text/html; charset=utf-8", "<p>No &#34;more&#34;.</p>"},
+				{"/a", "application/json", 420, "application/json", `"é": "No \"more\"."}`},
+				{"/a", "application/problem+json", 420, "application/problem+json", `"detail":"No \"more\"."`},
+				{"/blocked", "text/html", 403, "application/json", `{"code": "blocked"}`},
+			} {
+				if p.binary == "nginx" {
+					c.contentType, c.body = "application/problem+json", fmt.Sprintf(`"status":%d`, c.status)
+					if c.status == 420 { // which the file does not name
+						c.body = `"status":403`
+						c.status = 403
+					}
+				}
+				got := sendFrom(t, "127.0.0.2", addr, "GET", c.path, "", "Accept: "+c.accept)
+				h := got.Header
+				if got.StatusCode != c.status || h.Get("Content-Type") != c.contentType || !strings.Contains(got.body, c.body) || len(app.take()) != 0 {
+					t.Errorf("%s, %s: %s %v %s", c.path, c.accept, got.Status, h, got.body)
+				}
+				if p.binary == "nginx" {
+					continue
+				}
+				code := ""
+				if c.status == 420 {
+					code = "limited all"
+				}
+				if h.Get("X-Error-Code") != code || h.Get("Cache-Control") != "no-store" || h.Get("Vary") != "Accept" || aWait(h["Retry-After"]) != (c.status == 420) {
+					t.Errorf("%s, %s: %v", c.path, c.accept, h)
+				}
+			}
+		})
+	}
+}
+
 // A proxy that sends its client's Host, and a caller under an unknown name, are told what
 // to set, and so is the operator in the log.
 func TestHostRefused(t *testing.T) {

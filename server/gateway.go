@@ -19,7 +19,17 @@ import (
 // the routes. A request that no route matches is counted, too, and answered with 404. gRPC
 // clients are refused with a gRPC status; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(s.withExchange(s.tracing.requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams())))))))
+	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.tracing.requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))))
+}
+
+// inErrorFormat has next answer in the format of errors that the rules have when a request comes.
+func inErrorFormat(current func() *rules.Set, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f := current().Errors; f != nil {
+			r = r.WithContext(httplimit.WithErrorFormat(r.Context(), f))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // middleware answers and delays HTTP requests, and writes their headers, as the settings say.
@@ -89,7 +99,9 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		if asked != nil {
 			asked.Verdict = *v
 		}
-		return s.answer(v), nil
+		a := s.answer(v)
+		a.Format = a.Format.ForProxies()
+		return a, nil
 	}
 	defer x.body.decided()
 	if v.Allowed && err == nil {
@@ -152,6 +164,9 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	a.Message, a.Cause, a.ID = v.Message, v.cause(), v.ID
 	if a.Blocked || a.Unlimited {
 		return a
+	}
+	if !v.Allowed {
+		a.Format = v.format(s.Rules())
 	}
 	a.Each, a.Units = v.enforced(), v.units()
 	a.Delay = 0

@@ -354,19 +354,36 @@ func wanted(in *rules.Input) string {
 	return strings.Join(in.Request.Header["Accept-Language"], ", ")
 }
 
-// message is the text of the rule that decided, for the refusal d. If d counts as a violation
-// of another rule, whose numbers d shows, it is the text of that rule.
+// message is the text for the refusal d; see teller.
 func (v *Verdict) message(d *stint.Decision, languages string) string {
-	r := v.Rule
+	r := v.teller(d)
 	if r == nil {
 		return ""
+	}
+	return r.Messages.Text(d, v.ByHand != nil, languages)
+}
+
+// teller is the rule in whose words the refusal d is told: the one that decided. If d counts as a
+// violation of another rule, whose numbers d shows, it is that rule. nil: no rule decided.
+func (v *Verdict) teller(d *stint.Decision) *rules.Rule {
+	r := v.Rule
+	if r == nil {
+		return nil
 	}
 	if d.Penalty != nil && r.Penalty != nil && r.Penalty != d.Penalty {
 		if i := slices.IndexFunc(v.Rules, func(r *rules.Rule) bool { return r.Penalty == d.Penalty }); i >= 0 {
 			r = v.Rules[i]
 		}
 	}
-	return r.Messages.Text(d, v.ByHand != nil, languages)
+	return r
+}
+
+// format is the format of the refusal by the rules of set.
+func (v *Verdict) format(set *rules.Set) *httplimit.ErrorFormat {
+	if r := v.teller(&v.Decision); r != nil {
+		return r.Refusal
+	}
+	return set.Refusal
 }
 
 // cause is the server's own text about a ban, if the ban is not, or not only, for too many

@@ -158,9 +158,24 @@ rules:
 // Whatever a proxy asks about, and by whichever protocol, the answer is one: the status, all
 // headers and the body.
 func TestAuthorizationAsHTTP(t *testing.T) {
+	t.Run("problem details", func(t *testing.T) { authorizationAsHTTP(t, authorizationRules, 429) })
+	t.Run("formats", func(t *testing.T) { authorizationAsHTTP(t, authorizationRules+authorizationFormats, 420) })
+}
+
+const authorizationFormats = `
+errors: {headers: {X-Error: "{outcome}"}, bodies: {application/json: '{"code": "{outcome}", "message": "{message}"}'}}
+refusal:
+  status: 420
+  headers: {X-Error: "{limit_name}"}
+  bodies:
+    application/json: {text: '{"wait": {retry_after_seconds}, "message": "{message}", "violations": {violations}}', status: 200}
+    text/html: '<p title="{limit}">{message}</p>'
+`
+
+func authorizationAsHTTP(t *testing.T, text string, refused int) {
 	synctest.Test(t, func(t *testing.T) {
-		caddy, prefix := serverOf(t, authorizationRules, open).Check(), serverOf(t, authorizationRules, open).Check()
-		grpc := envoy.NewAuthorization(serverOf(t, authorizationRules, open))
+		caddy, prefix := serverOf(t, text, open).Check(), serverOf(t, text, open).Check()
+		grpc := envoy.NewAuthorization(serverOf(t, text, open))
 		random := rand.New(rand.NewPCG(1, 2))
 		pick := func(all ...string) string { return all[random.IntN(len(all))] }
 		seen := map[int]int{}
@@ -175,6 +190,7 @@ func TestAuthorizationAsHTTP(t *testing.T) {
 			for name, value := range map[string]string{
 				"x-user": pick("ann", "bob", ""), "x-bad": pick("0", "0", "0", "1"), "x-cost": pick("1", "2", "7", "-1", "x"),
 				"x-forwarded-for":   pick("203.0.113.5", "203.0.113.5, 192.0.2.8", "garbage", "_hidden, 203.0.113.6"),
+				"accept":            pick("text/html,*/*;q=0.8", "application/json", "application/problem+json"),
 				"x-forwarded-proto": "https", "x_user": "twin", "connection": "x-user", "x-real-ip": "203.0.113.99",
 			} {
 				if random.IntN(3) == 0 {
@@ -202,7 +218,7 @@ func TestAuthorizationAsHTTP(t *testing.T) {
 			}
 			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 		}
-		for _, status := range []int{200, 400, 403, 429} {
+		for _, status := range []int{200, 400, 403, refused} {
 			if seen[status] < 100 {
 				t.Errorf("only %d answers of %d", seen[status], status)
 			}
