@@ -3,10 +3,10 @@ package httplimit
 import (
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/address"
 )
 
 // Clients finds the address of the client that sent a request: the address of the
@@ -31,9 +31,16 @@ type Clients struct {
 	// outside 1 to 128: 64, the smallest network that a subscriber gets, in which it
 	// can change its address at will.
 	IPv6Bits int
+	// NAT64 are your network's own prefixes of NAT64 (RFC 6052), such as 2001:db8:64::/96,
+	// beside the well-known 64:ff9b::/96. Their lengths are 32, 40, 48, 56, 64 or 96; others
+	// have no effect.
+	NAT64 []netip.Prefix
 }
 
-// Addr returns the client's address, never IPv4-mapped and without a zone.
+// Addr returns the client's address without a zone. An IPv6 address that embeds an IPv4
+// address (mapped, NAT64, 6to4 or Teredo) is that IPv4 address, for Trusted too. The IPv4
+// address in 6to4 and Teredo must be one of the Internet, for the host itself makes them up:
+// 2002:a00:1::1 is never 10.0.0.1.
 //
 // It is the address of the connection unless that is trusted. If it is, Addr reads the
 // header's list from the right, several lines as one list, and returns the first address
@@ -48,7 +55,8 @@ type Clients struct {
 // Addr drops ports and brackets and skips empty elements. It returns the zero Addr if
 // neither the connection, such as a Unix socket, nor a header has an IP address.
 func (c Clients) Addr(r *http.Request) netip.Addr {
-	addr, _ := parseNode(r.RemoteAddr)
+	node, _ := parseNode(r.RemoteAddr)
+	addr := c.plain(node)
 	if !c.Believes(r) {
 		return addr
 	}
@@ -72,7 +80,7 @@ func (c Clients) Addr(r *http.Request) netip.Addr {
 		if !ok {
 			break
 		}
-		addr = named
+		addr = c.plain(named)
 		if !c.trusts(addr) {
 			break
 		}
@@ -99,15 +107,16 @@ func (c Clients) Believes(r *http.Request) bool {
 	if !ok {
 		return c.TrustLocal
 	}
-	return c.trusts(addr)
+	return c.trusts(c.plain(addr))
 }
 
-// trusts reports whether addr, which must not be IPv4-mapped, is in Trusted.
+func (c Clients) plain(addr netip.Addr) netip.Addr { return address.NAT64(c.NAT64).Plain(addr) }
+
+// trusts reports whether addr, which plain returned, is in Trusted.
 func (c Clients) trusts(addr netip.Addr) bool {
 	for _, p := range c.Trusted {
-		// A prefix in mapped form would never match an unmapped address.
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		if addr.Is4() && p.Addr().Is6() {
+			p = address.NAT64(c.NAT64).PlainNetwork(p)
 		}
 		if p.Contains(addr) {
 			return true
@@ -116,22 +125,13 @@ func (c Clients) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// Counted returns the key of an address: an IPv4 address, mapped or not, as it is, and
-// an IPv6 address as its network of v6bits, such as "2001:db8:1:2::/64". For v6bits see
-// Clients.IPv6Bits. The zero Addr is "unknown", so that a client without an address is
-// limited too.
+// Counted returns the key of an address: an IPv4 address as it is, also one that an IPv6
+// address embeds (see Clients.Addr), and any other IPv6 address as its network of v6bits,
+// such as "2001:db8:1:2::/64". For v6bits see Clients.IPv6Bits. The zero Addr is "unknown",
+// so that a client without an address is limited too.
 func Counted(addr netip.Addr, v6bits int) string {
-	addr = addr.Unmap()
-	switch {
-	case !addr.IsValid():
-		return "unknown"
-	case addr.Is4():
-		return addr.String()
+	if key := address.Counted(addr, v6bits); key != "" {
+		return key
 	}
-	if v6bits < 1 || v6bits > 128 {
-		v6bits = 64
-	}
-	p := netip.PrefixFrom(addr.WithZone(""), v6bits).Masked()
-	b := p.Addr().AppendTo(make([]byte, 0, 48))
-	return string(strconv.AppendInt(append(b, '/'), int64(v6bits), 10))
+	return "unknown"
 }

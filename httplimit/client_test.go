@@ -184,6 +184,31 @@ func TestTrustedPrefixInMappedForm(t *testing.T) {
 	checkAddr(t, clients.Addr(from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.1")), "10.0.0.1")
 }
 
+// An IPv4 address is one, however connection, header and Trusted write it, and nobody is a proxy inside
+// by an address that it makes up.
+func TestClientsOfEmbeddedAddresses(t *testing.T) {
+	own := prefixes("2001:db8:64::/96")
+	for _, trusted := range []string{"198.51.100.0/24", "::ffff:198.51.100.0/120", "64:ff9b::c633:6400/120", "2002:c633:6400::/40", "2001:db8:64::c633:6400/120"} {
+		clients := httplimit.Clients{Trusted: prefixes(trusted), NAT64: own}
+		for _, proxy := range []string{"198.51.100.1:1", "[::ffff:198.51.100.1]:1", "[64:ff9b::c633:6401]:1", "[2002:c633:6401::9]:1", "[2001:db8:64::c633:6401]:1"} {
+			for _, client := range []string{"203.0.113.1", "::ffff:203.0.113.1", "64:ff9b::cb00:7101", "2002:cb00:7101:1::2", "2001:0:4136:e378:8000:63bf:34ff:8efe", "2001:db8:64::cb00:7101"} {
+				r := from(proxy, "X-Forwarded-For", "192.0.2.1, "+client+", 64:ff9b::c633:6402")
+				checkAddr(t, clients.Addr(r), "203.0.113.1")
+				if key := clients.Key(r); key != "203.0.113.1" {
+					t.Errorf("%s counts as %s", client, key)
+				}
+			}
+		}
+	}
+	clients := httplimit.Clients{Trusted: prefixes("10.0.0.0/8", "64:ff9b::/96", "2001::/32")}
+	for _, stranger := range []string{"2002:a00:1::1", "2001:db8:64::a00:1", "64:ff9b::cb00:7101"} {
+		r := from("["+stranger+"]:1", "X-Forwarded-For", "192.0.2.1")
+		if clients.Believes(r) {
+			t.Errorf("%s is trusted", stranger)
+		}
+	}
+}
+
 // A walk must not take longer because the client sent more.
 func TestWalkIsBounded(t *testing.T) {
 	many := make([]string, 50_000)

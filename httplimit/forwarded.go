@@ -127,7 +127,7 @@ func cutValue(s string) (value, rest string, ok bool) {
 }
 
 // parseNode parses an address as proxies and sockets write it: bare, with a port, or in
-// brackets, which an IPv6 address with a port must have.
+// brackets, which an IPv6 address with a port must have. It drops the zone.
 func parseNode(s string) (netip.Addr, bool) {
 	host, port, brackets := s, "", false
 	if strings.HasPrefix(s, "[") {
@@ -147,7 +147,7 @@ func parseNode(s string) (netip.Addr, bool) {
 	if err != nil || addr.Is4() && (brackets || zoned) || zoned && zone == "" {
 		return netip.Addr{}, false
 	}
-	return addr.Unmap(), true
+	return addr, true
 }
 
 // isPort reports whether s is a port such as ":4711" or, as RFC 7239 allows, ":_x".

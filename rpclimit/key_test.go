@@ -31,6 +31,7 @@ func TestKeys(t *testing.T) {
 		want string
 	}{
 		"peer":                 {rpclimit.Peer, "192.0.2.1", "192.0.2.1"},
+		"peer, NAT64":          {rpclimit.Peer, "64:ff9b::c000:201", "192.0.2.1"},
 		"peer, IPv6":           {rpclimit.Peer, "2001:db8:1:2:3::4", "2001:db8:1:2::/64"},
 		"no peer":              {rpclimit.Peer, "", "unknown"},
 		"client, trusted":      {rpclimit.ClientKey(trusted), "10.1.2.3", "192.0.2.7"},

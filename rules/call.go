@@ -3,9 +3,9 @@ package rules
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/address"
 )
 
 // check finds what is malformed whatever the rules are. The texts of the first two errors are those
@@ -31,13 +31,18 @@ func (d *Descriptors) check() error {
 }
 
 // Addr is the address of the client: Client, or, if that is unknown, the one that the Descriptors
-// name. Invalid: neither is known.
+// name. Invalid: neither is known. An IPv6 address that embeds an IPv4 address is that; see also
+// Set.Client.
 func (in *Input) Addr() netip.Addr {
 	if in.Client.IsValid() || in.Descriptors == nil {
-		return in.Client
+		return address.Plain(in.Client)
 	}
 	return in.Descriptors.addr()
 }
+
+// Client is the address of the client of in, as s compares and counts it. It is in.Addr, but for
+// addresses in NAT64, which are IPv4 too.
+func (s *Set) Client(in *Input) netip.Addr { return s.nat64().Plain(in.Addr()) }
 
 // What is the name of what the request does: Operation or, if that is empty, the domain of the
 // Descriptors.
@@ -60,28 +65,6 @@ func (in *Input) cost() int64 {
 		}
 	}
 	return most
-}
-
-// addr is the first address in an entry remote_address or, if there is none, in an entry
-// masked_remote_address. Envoy writes that with the length of its prefix, which is dropped.
-func (d *Descriptors) addr() (masked netip.Addr) {
-	for i := range d.List {
-		for _, e := range d.List[i].Entries {
-			text, whole := e.Value, e.Key == "remote_address"
-			if !whole {
-				if e.Key != "masked_remote_address" || masked.IsValid() {
-					continue
-				}
-				text, _, _ = strings.Cut(text, "/")
-			}
-			a, err := netip.ParseAddr(text)
-			if a = a.Unmap().WithZone(""); err == nil && whole {
-				return a
-			}
-			masked = a
-		}
-	}
-	return masked
 }
 
 // attrs is what expressions see as attrs: the domain, the descriptors with their entries, and each

@@ -50,8 +50,10 @@ func newApplier(s *Set) *applier {
 	set.Rules = slices.Clone(s.Rules)
 	set.safelist, set.blocklist = s.safelist.with(), s.blocklist.with()
 	set.headerNames = maps.Clone(s.headerNames)
+	compiler := expr.NewCompiler(context.Background())
+	compiler.NAT64 = s.NAT64
 	a := &applier{
-		compiler: expr.NewCompiler(context.Background()),
+		compiler: compiler,
 		base:     s,
 		set:      &set,
 		now:      s.instance.now(),
@@ -198,7 +200,7 @@ func (a *applier) listed(to *list) func(*Listed) error {
 		case e.Network != "" && e.Match != "":
 			return errors.New("it has both a network and a match: make two entries of it")
 		case e.Network != "":
-			p, err := expr.ParseNetwork(e.Network)
+			p, err := a.base.ParseNetwork(e.Network)
 			if err == nil {
 				to.networks.add(p, e)
 			}
@@ -234,7 +236,7 @@ func (a *applier) ban(b *Ban) error {
 	case b.Network != "" && (b.Rule != "" || b.Key != ""):
 		return errors.New("it has a network beside a rule or key: a ban is of a network, or of a key under a rule")
 	case b.Network != "":
-		p, err := expr.ParseNetwork(b.Network)
+		p, err := a.base.ParseNetwork(b.Network)
 		if err == nil {
 			a.set.bans.add(p, b)
 		}

@@ -3,7 +3,9 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
+	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
 
@@ -67,17 +69,18 @@ func (a *applier) ruleWithKey(name string, k Key) (*Rule, error) {
 
 // checkClient is an error if a rule that counts by client.ip counts the client k in another form.
 func (s *Set) checkClient(k Key) error {
-	addr, err := netip.ParseAddr(string(k))
-	if p, notPrefix := netip.ParsePrefix(string(k)); notPrefix == nil {
-		if expr.CountedAddr(p.Addr(), s.IPv6Prefix) != string(k) {
+	client, err := address.Parse(string(k))
+	if err != nil && strings.Contains(string(k), "/") {
+		var p netip.Prefix
+		if p, err = s.nat64().ParseNetwork(string(k)); err == nil && p.Addr().Is6() && p.Bits() != s.IPv6Prefix || p.Addr().Is4() && !p.IsSingleIP() {
 			return fmt.Errorf("key %s: the rule counts by client.ip, which is never this network: give an address, or ban the network without a rule", expr.Clip(k.String()))
 		}
-		return nil
+		client = p.Addr()
 	}
 	if err != nil {
-		return fmt.Errorf("key %s: the rule counts by client.ip: give an address, such as 192.0.2.1", expr.Clip(k.String()))
+		return fmt.Errorf("key %s: the rule counts by client.ip: %w", expr.Clip(k.String()), err)
 	}
-	if counted := expr.CountedAddr(addr, s.IPv6Prefix); counted != string(k) {
+	if counted := s.counted(client); counted != string(k) {
 		return fmt.Errorf("key %s: the rule counts by client.ip, and counts this client as %s: give that", expr.Clip(k.String()), counted)
 	}
 	return nil

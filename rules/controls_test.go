@@ -198,7 +198,7 @@ rules:
 		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::/48","times":2}]}`, `1: key 2001:db8::/48: the rule counts by client.ip, which is never this network: give an address, or ban the network without a rule`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::/64","times":2}]}`, ``},
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","limits":["more: 9 per 1m"]}]}`, `1: limit "more: 9 per 1m": a rule's limits have the rule's name: write "9 per 1m"`},
-		{`{"overrides":[{"id":"1","rule":"login","key":"bob","times":2}]}`, `1: key bob: the rule counts by client.ip: give an address, such as 192.0.2.1`},
+		{`{"overrides":[{"id":"1","rule":"login","key":"bob","times":2}]}`, `1: key bob: the rule counts by client.ip: want an IP address such as 192.0.2.1`},
 		{`{"overrides":[{"id":"1","rule":"login","key":["192.0.2.1"],"times":2}]}`, `1: key ["192.0.2.1"]: the rule counts by client.ip, which is no list`},
 		{`{"overrides":[{"id":"1","rule":"all","key":"bob","times":2}]}`, `1: key bob: the rule counts everyone under all`},
 		{`{"safelist":[{"id":"1"}]}`, `1: it has neither a network nor a match: give one of them`},

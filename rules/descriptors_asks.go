@@ -55,17 +55,17 @@ func (s *Set) askDescriptors(out *Matches) (applied bool, err error) {
 	return applied, nil
 }
 
-// ruleOf is the index in Rules of the rule of a descriptor; -1: it has none.
-func (s *Set) ruleOf(tree *descriptors.Node, one *Descriptor) int {
+// ruleOf is the index in Rules of the rule of a descriptor with these entries; -1: it has none.
+func (s *Set) ruleOf(tree *descriptors.Node, one *Descriptor, entries []Entry) int {
 	if one.Override != nil {
 		return tree.Rule
 	}
-	if len(one.Entries) == 0 {
+	if len(entries) == 0 {
 		return -1
 	}
 	node := tree
-	for i := range one.Entries {
-		e := &one.Entries[i]
+	for i := range entries {
+		e := &entries[i]
 		if node = node.Next(e.Key, e.Value); node == nil {
 			return -1
 		}
@@ -75,13 +75,14 @@ func (s *Set) ruleOf(tree *descriptors.Node, one *Descriptor) int {
 
 // findDescriptor fills m with the rule of a descriptor, if it has one that is not off.
 func (s *Set) findDescriptor(tree *descriptors.Node, one *Descriptor, m *DescriptorMatch) {
-	i := s.ruleOf(tree, one)
+	entries := s.plainEntries(one.Entries)
+	i := s.ruleOf(tree, one, entries)
 	if i < 0 || s.Rules[i].Mode == Off {
 		return
 	}
 	r := s.Rules[i]
 	m.Rule, m.GiveBack = r, one.GiveBack
-	m.Key = r.Descriptor.keyOf(one.Entries)
+	m.Key = r.Descriptor.keyOf(entries)
 	m.Stat = r.Descriptor.statOf(one.Entries)
 	switch {
 	case one.Override != nil:

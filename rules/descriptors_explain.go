@@ -68,7 +68,7 @@ func (s *Set) offRule(tree *descriptors.Node, one *Descriptor) int {
 	if tree == nil {
 		return -1
 	}
-	return s.ruleOf(tree, one)
+	return s.ruleOf(tree, one, s.plainEntries(one.Entries))
 }
 
 // explainAsk adds to e what match asks.

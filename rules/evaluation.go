@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
 
@@ -24,7 +25,7 @@ type evaluation struct {
 }
 
 func (ev *evaluation) open(s *Set, in *Input) {
-	ev.set, ev.in, ev.client, ev.cost = s, in, expr.PlainAddr(in.Addr()), in.cost()
+	ev.set, ev.in, ev.client, ev.cost = s, in, s.Client(in), in.cost()
 	v := &ev.scope.Variables
 	v.Client, v.IPv6Prefix, v.Operation, v.Attrs, v.Claims, v.Cost = ev.client, s.IPv6Prefix, in.What(), in.Attrs, ev, ev.cost
 	if in.Descriptors != nil && in.Attrs == nil {
@@ -105,7 +106,7 @@ func (ev *evaluation) isInTier(i int) (bool, error) {
 }
 
 func (ev *evaluation) defaultKeyText() (key string, ok bool, err error) {
-	what, who := ev.in.What(), expr.CountedAddr(ev.client, ev.set.IPv6Prefix)
+	what, who := ev.in.What(), address.Counted(ev.client, ev.set.IPv6Prefix)
 	if what == "" && ev.in.Request != nil {
 		what = ev.in.Request.Route
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/rules"
-	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 func TestKeys(t *testing.T) {
@@ -142,11 +142,11 @@ rules:
 		t.Errorf("unknown client: got %s", got)
 	}
 	for client, want := range map[string]string{"2001:db8:1:2::3": "2001:db8:1:2::/64", "192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1"} {
-		if got := expr.CountedAddr(addr(client), one(t, "key: client.ip").IPv6Prefix); got != want {
-			t.Errorf("CountedAddr(%s) is %s, want %s", client, got, want)
+		if got := address.Counted(addr(client), one(t, "key: client.ip").IPv6Prefix); got != want {
+			t.Errorf("Counted(%s) is %s, want %s", client, got, want)
 		}
 	}
-	if got := expr.CountedAddr(netip.Addr{}, s.IPv6Prefix); got != "" {
+	if got := address.Counted(netip.Addr{}, s.IPv6Prefix); got != "" {
 		t.Errorf("the key of no client is %q", got)
 	}
 }

@@ -18,7 +18,7 @@ type entry interface {
 	note() *Note
 }
 
-// add adds e for p, made by expr.ParseNetwork. Of several for one network the longest stays.
+// add adds e for p, that Set.ParseNetwork returned. Of several for one network the longest stays.
 func (n *networkTable[E]) add(p netip.Prefix, e E) {
 	if n.entries == nil {
 		n.entries = map[netip.Prefix]E{}
@@ -37,7 +37,7 @@ func (n *networkTable[E]) add(p netip.Prefix, e E) {
 }
 
 // longest returns the entry that ends last, of those whose networks hold a, and how long it still
-// holds; nil: none. a is made by expr.PlainAddr, or invalid.
+// holds; nil: none. a is as address.Plain returns it, or invalid.
 func (n *networkTable[E]) longest(a netip.Addr, i *Instance) (found E, left time.Duration) {
 	if n.entries == nil || !a.IsValid() {
 		return found, 0

@@ -57,7 +57,7 @@ func (s *Set) BlockOverruled(l *Listed) string {
 // countsClients reports whether keys of r are addresses of clients.
 func (r *Rule) countsClients() bool {
 	if r.Descriptor != nil {
-		return r.Key == "remote_address"
+		return r.Key == remoteAddress
 	}
 	return strings.TrimSpace(r.Key) == "client.ip"
 }
@@ -71,7 +71,7 @@ func (s *Set) clientsOf(network, rule string, key Key) (netip.Prefix, bool) {
 		}
 		network = string(key)
 	}
-	p, err := ParseNetwork(network)
+	p, err := s.ParseNetwork(network)
 	return p, err == nil
 }
 

@@ -20,11 +20,13 @@ const (
 	maxRules  = 10_000
 	maxLimits = 64
 	maxListed = 1_000
+	maxNAT64  = 16
 )
 
 // ParseFiles makes one Set of several files, in this order: their lists are joined, names of
-// rules are unique over all of them, and each of enabled, ipv6_prefix, credential_headers, refusal,
-// errors and server may be in one of them only. Errors are those of Parse, file after file.
+// rules are unique over all of them, and each of enabled, ipv6_prefix, nat64_prefixes,
+// credential_headers, refusal, errors and server may be in one of them only. Errors are those of Parse,
+// file after file.
 func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Background(), files) }
 
 // ParseContext is ParseFiles, but stops when ctx ends. The error wraps the cause then.
@@ -43,7 +45,13 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 		r, root := yamlnode.Open(f.Name, f.Data)
 		roots[i] = root
 		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
-		parsers[i].file(root)
+		parsers[i].nat64(root)
+	}
+	compiler.NAT64 = s.NAT64 // any file may have them
+	for i, f := range files {
+		if !f.Envoy {
+			parsers[i].file(roots[i])
+		}
 	}
 	trees := &envoyFiles{set: s}
 	for i, f := range files {
@@ -129,6 +137,7 @@ func (p *parser) file(root *yamlnode.Node) {
 		"enabled":            p.once("enabled", p.Bool(&p.set.Enabled)),
 		"trusted_proxies":    p.proxies,
 		"ipv6_prefix":        p.once("ipv6_prefix", p.Int64(&prefix, 1, 128)),
+		"nat64_prefixes":     p.Skip, // nat64 has read them
 		"safelist":           p.safelist,
 		"blocklist":          p.conditions(&p.set.blocklist.conditions),
 		"tiers":              p.tiers,
@@ -175,7 +184,10 @@ func (p *parser) proxies(n *yamlnode.Node) {
 	}
 	p.Each(n, func(n *yamlnode.Node) {
 		var network netip.Prefix
-		yamlnode.Parsed(p.Reader, &network, ParseNetwork)(n)
+		yamlnode.Parsed(p.Reader, &network, func(text string) (netip.Prefix, error) { return expr.ParseNetwork(text, p.set.NAT64) })(n)
+		if why := p.set.nat64().Hollow(network); why != "" {
+			p.found(codeNeverMatches, p.Place(n), "%s", why)
+		}
 		p.set.TrustedProxies = append(p.set.TrustedProxies, network)
 		p.seen.proxies = append(p.seen.proxies, p.Place(n))
 	})

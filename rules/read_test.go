@@ -119,7 +119,7 @@ c.yaml:4:9: server is given twice, first at a.yaml:2: only one file may have it
 			"rules:\n  - {name: a, key: client.ip, limits: [1 per 1s]}", "rules:\n\n  - {name: a, key: client.ip, limits: [1 per 1m]}"},
 			"b.yaml:3:12: name \"a\": the rule at a.yaml:2 has it already (ST007)\n"},
 		{"every file's problems", []string{"rulez: []", "rules: [5]", "rules: []", "rules: []\n\nenabled: 5"},
-			`a.yaml:1:1: unknown field "rulez": did you mean rules? (fields: alerts, blocklist, credential_headers, enabled, errors, ipv6_prefix, refusal, repeatable, rules, safelist, server, tiers, trusted_proxies)
+			`a.yaml:1:1: unknown field "rulez": did you mean rules? (fields: alerts, blocklist, credential_headers, enabled, errors, ipv6_prefix, nat64_prefixes, refusal, repeatable, rules, safelist, server, tiers, trusted_proxies)
 b.yaml:1:9: want a mapping, have the number "5"
 d.yaml:3:10: want true or false, have the number "5"
 `},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/internal/errorformat"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
@@ -29,6 +30,9 @@ type Set struct {
 	// IPv6Prefix is how many bits of an IPv6 address identify a client: 1 to 128. The
 	// default is 64.
 	IPv6Prefix int
+	// NAT64 are the file's own prefixes of NAT64 (RFC 6052), beside the well-known one. IPv6
+	// addresses in them are the IPv4 addresses that they embed.
+	NAT64 []netip.Prefix
 	// Rules are all rules of the file, in its order, including those in mode off.
 	Rules []*Rule
 	// Refusal is the format in which bans of networks refuse clients, and Errors that of all other answers
@@ -87,10 +91,25 @@ func Parse(file string, data []byte) (*Set, error) {
 	return ParseFiles([]File{{Name: file, Data: data}})
 }
 
-// ParseNetwork reads a network such as 10.0.0.0/8, or one address, as a file, Controls and
-// the function cidr have them. IPv4 addresses written as IPv6 are IPv4, zones do not
-// count, and bits beyond the prefix are dropped.
-func ParseNetwork(text string) (netip.Prefix, error) { return expr.ParseNetwork(text) }
+// ParseNetwork reads a network such as 10.0.0.0/8, or one address, as the files of s, Controls and
+// the function cidr have them. Zones do not count, and bits beyond the prefix are dropped. IPv6
+// networks whose addresses embed IPv4 addresses (mapped, NAT64, 6to4 and Teredo) are the networks
+// of these. It is an error where a network holds such addresses and does not say which.
+func (s *Set) ParseNetwork(text string) (netip.Prefix, error) {
+	p, err := expr.ParseNetwork(text, s.NAT64)
+	if err != nil {
+		return p, err
+	}
+	if why := s.nat64().Hollow(p); why != "" {
+		return p, fmt.Errorf("%q: %s", expr.Clip(text), why)
+	}
+	return p, nil
+}
+
+func (s *Set) nat64() address.NAT64 { return s.NAT64 }
+
+// counted is client.ip in a key.
+func (s *Set) counted(a netip.Addr) string { return address.Counted(s.nat64().Plain(a), s.IPv6Prefix) }
 
 // Ambiguous returns what is ambiguous in in and could mislead s: in the path if an
 // expression of s reads request.path, in the query if one reads request.query, and in the

@@ -252,6 +252,9 @@ var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
 // find finds the rules that apply and what to ask the store. m is scratch space. allowed is
 // what may be ambiguous.
 func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
+	if len(set.NAT64) > 0 {
+		t.seeThrough(set)
+	}
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
 	m.Descriptors, m.GiveBack = nil, nil // those of the request before belong to its evaluation
 	if a := set.Ambiguous(t.in) &^ allowed; a != 0 {
@@ -287,6 +290,15 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 		if len(m.Asks) > 0 {
 			t.divide(at)
 		}
+	}
+}
+
+// seeThrough makes the client one of IPv4, as logs and lists are to show it, if set knows that its
+// address is of NAT64.
+func (t *evaluation) seeThrough(set *served) {
+	if client := set.Client(t.in); client != t.in.Addr() {
+		in := *t.in // the caller's stays
+		in.Client, t.in = client, &in
 	}
 }
 

@@ -151,7 +151,8 @@ func passedOn(h http.Header) http.Header {
 }
 
 func (s *Server) clients() httplimit.Clients {
-	return httplimit.Clients{Trusted: s.Rules().TrustedProxies, Header: s.settings.ClientHeader}
+	set := s.Rules()
+	return httplimit.Clients{Trusted: set.TrustedProxies, Header: s.settings.ClientHeader, NAT64: set.NAT64}
 }
 
 // answer converts a verdict to the middleware's type.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/strictjson"
@@ -201,11 +202,8 @@ func (r *inputReader) client() (netip.Addr, error) {
 	if err != nil || len(text) == 0 {
 		return netip.Addr{}, err
 	}
-	a, err := netip.ParseAddr(text)
-	if err != nil {
-		return netip.Addr{}, errors.New("want an IP address such as 192.0.2.1")
-	}
-	return a.Unmap().WithZone(""), nil
+	a, err := address.Parse(text)
+	return address.Plain(a), err
 }
 
 func (r *inputReader) request(q *checkInput) error {

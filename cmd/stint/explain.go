@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
@@ -78,8 +78,8 @@ func explainFlags(c *cobra.Command) (body *adminapi.ExplainRequest, finish func(
 	cost := number{}
 	f.Var(&cost, "cost", "ask for `N` units (default 1)")
 	return body, func() error {
-		if _, err := netip.ParseAddr(body.Client); body.Client != "" && err != nil {
-			return fmt.Errorf("--client %q: want an IP address such as 192.0.2.1", body.Client)
+		if _, err := address.Parse(body.Client); body.Client != "" && err != nil {
+			return fmt.Errorf("--client %q: %w", body.Client, err)
 		}
 		if (body.Domain == "") != (body.Descriptors == nil) {
 			return errors.New("--domain and --descriptor: want both")

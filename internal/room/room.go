@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+
+	"github.com/stintdev/stint/internal/address"
 )
 
 // Room is a number of places, each for one request at a time, of which one client
@@ -166,11 +168,11 @@ func (m *Room) Taken() int64 { return m.taken.Load() }
 
 // network counts IPv6 clients by /64, within which one subscriber chooses addresses.
 func network(a netip.Addr) netip.Addr {
-	a = a.Unmap()
+	a = address.Plain(a)
 	if !a.Is6() {
 		return a
 	}
-	p, err := a.WithZone("").Prefix(64)
+	p, err := a.Prefix(64)
 	if err != nil {
 		panic(err) // every IPv6 address has 64 bits
 	}

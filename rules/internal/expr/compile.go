@@ -11,11 +11,16 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
+
+	"github.com/stintdev/stint/internal/address"
 )
 
 // Compiler compiles expressions that share the bounds MaxExpressions, MaxConstants and MaxPatterns,
 // such as a file's, on one goroutine.
 type Compiler struct {
+	// NAT64 are the prefixes that networks may lie in.
+	NAT64 address.NAT64
+
 	ctx       context.Context
 	source    int // bytes of expressions that may still come
 	constants int // bytes that constant parts may still come to
@@ -91,6 +96,7 @@ func (c *Compiler) Compile(source string, want *Type) (*Expression, []Problem) {
 		return nil, []Problem{{0, fmt.Sprintf("want %s, have %s: %s", want.want, cel.FormatCELType(t), want.hint)}}
 	}
 	e := newExpression(source, checked, found)
+	e.nat64, e.Hints = c.NAT64, hints(checked, c.NAT64)
 	if err := c.plan(e, checked); err != nil {
 		offset, text := foldProblem(err, checked)
 		return nil, []Problem{{offset, text}}
@@ -115,7 +121,7 @@ func newExpression(source string, checked *cel.Ast, found *inspector) *Expressio
 	tree := checked.NativeRep()
 	e := &Expression{
 		Source: strings.TrimSpace(source), IsList: checked.OutputType().Kind() == types.ListKind,
-		Headers: found.headers, AnyHeader: found.maps > 0, Secrets: found.secrets, JSONPaths: found.paths, Hints: hints(checked), only: onlyPathOf(tree, tree.Expr()),
+		Headers: found.headers, AnyHeader: found.maps > 0, Secrets: found.secrets, JSONPaths: found.paths, only: onlyPathOf(tree, tree.Expr()),
 	}
 	for _, named := range tree.ReferenceMap() {
 		if isVariable(named.Name) && !e.Uses(named.Name) {
@@ -144,7 +150,7 @@ func (c *Compiler) plan(e *Expression, checked *cel.Ast) error {
 		e.Variable = named.Name
 		return nil
 	}
-	p := newPlan(checked)
+	p := newPlan(checked, c.NAT64)
 	var err error
 	if e.program, err = language().Program(checked, p.options()...); err != nil {
 		return err

@@ -38,6 +38,8 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/stintdev/stint/internal/address"
 )
 
 // Expression is a compiled expression.
@@ -72,6 +74,7 @@ type Expression struct {
 	constant ref.Val
 	program  cel.Program
 	folded   ref.Val // the value of a program that needs nothing of a request
+	nat64    address.NAT64
 }
 
 // SecretUse is where an expression names a secret, Offset characters from its beginning.

@@ -10,25 +10,31 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/overloads"
+
+	"github.com/stintdev/stint/internal/address"
 )
 
 const mostHints = 10
 
-// hints are the comparisons of an expression with texts that a variable never has.
-func hints(checked *cel.Ast) (list []Problem) {
+// hints are the comparisons of an expression with texts that a variable never has, and its networks
+// that do not hold what they seem to.
+func hints(checked *cel.Ast, nat64 address.NAT64) (list []Problem) {
 	tree := checked.NativeRep()
 	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(part ast.Expr) {
 		for _, c := range comparisons(tree, part) {
 			if len(list) == mostHints {
 				return
 			}
-			if why := wrongText(c.subject, c.text); why != "" {
+			if why := wrongText(&c, nat64); why != "" {
 				list = append(list, Problem{startOf(checked, c.id), why})
 			}
 		}
 	}))
 	return list
 }
+
+// aNetwork is the subject of the text of a network.
+const aNetwork = "cidr"
 
 type comparison struct {
 	subject, text string
@@ -62,6 +68,10 @@ func comparisons(tree *ast.AST, e ast.Expr) []comparison {
 			list = append(list, comparison{subjectOf(tree, args[0]), text, element.ID()})
 		}
 		return list
+	case "cidr":
+		if text, ok := literal(args[0]); ok {
+			return []comparison{{aNetwork, text, args[0].ID()}}
+		}
 	case overloads.StartsWith, isPath, underPath:
 		if text, ok := literal(args[0]); ok && isOfPath(tree, call, call.FunctionName()) {
 			return []comparison{{"the start of request.path", text, args[0].ID()}}
@@ -99,8 +109,9 @@ func subjectOf(tree *ast.AST, e ast.Expr) string {
 }
 
 // wrongText says why a variable cannot have a text; "": it can.
-func wrongText(subject, text string) string {
-	switch subject {
+func wrongText(c *comparison, nat64 address.NAT64) string {
+	text := c.text
+	switch c.subject {
 	case "request.path", "the start of request.path":
 		switch {
 		case text == "":
@@ -120,15 +131,19 @@ func wrongText(subject, text string) string {
 			return fmt.Sprintf("methods are in upper case, and no usual client sends %q: write %q", Clip(text), Clip(upper))
 		}
 	case "client.ip":
-		return wrongAddress(text)
+		return wrongAddress(text, nat64)
+	case aNetwork:
+		if p, err := nat64.ParseNetwork(text); err == nil {
+			return nat64.Hollow(p)
+		}
 	}
 	return ""
 }
 
-func wrongAddress(text string) string {
+func wrongAddress(text string, nat64 address.NAT64) string {
 	a, err := netip.ParseAddr(text)
 	if err == nil {
-		if canonical := PlainAddr(a).String(); canonical != text {
+		if canonical := nat64.Plain(a).String(); canonical != text {
 			return fmt.Sprintf("client.ip is never written %q: write %q", Clip(text), canonical)
 		}
 		return ""

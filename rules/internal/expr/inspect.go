@@ -110,7 +110,7 @@ func (i *inspector) visit(e ast.Expr) {
 		i.pattern(args[len(args)-1])
 	case name == "cidr":
 		if text, ok := literal(args[0]); ok {
-			if _, err := ParseNetwork(text); err != nil {
+			if _, err := ParseNetwork(text, nil); err != nil {
 				i.note(args[0], "%s", err)
 			}
 		}

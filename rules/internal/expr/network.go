@@ -10,60 +10,38 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+
+	"github.com/stintdev/stint/internal/address"
 )
 
 var networkType = cel.ObjectType("cidr", traits.ContainerType)
 
-type network netip.Prefix
+// network is the value of cidr(), with the prefixes of NAT64 that are known.
+type network struct {
+	prefix netip.Prefix
+	nat64  address.NAT64
+}
 
 func newNetwork(v ref.Val) ref.Val {
 	text, ok := v.(types.String)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
 	}
-	p, err := ParseNetwork(string(text))
+	p, err := ParseNetwork(string(text), nil)
 	if err != nil {
 		return types.WrapErr(err)
 	}
-	return network(p)
+	return network{prefix: p}
 }
 
-// ParseNetwork reads a network such as 10.0.0.0/8, or one address. IPv4 written as IPv6 is IPv4,
-// zones do not count, and bits beyond the prefix are dropped.
-func ParseNetwork(text string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(text)
+// ParseNetwork reads a network such as 10.0.0.0/8, or one address, as address.NAT64 does.
+func ParseNetwork(text string, nat64 address.NAT64) (netip.Prefix, error) {
+	p, err := nat64.ParseNetwork(text)
 	if err != nil {
-		a, err := netip.ParseAddr(text)
-		if err != nil || strings.Contains(text, "/") { // to netip, a zone may have any text
-			return p, fmt.Errorf("%q: must be a network such as 10.0.0.0/8, or an address", Clip(text))
-		}
-		a = PlainAddr(a)
-		return netip.PrefixFrom(a, a.BitLen()), nil
+		return p, fmt.Errorf("%q: %w", Clip(text), err)
 	}
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p.Masked(), nil
-}
-
-// PlainAddr is a as clients are compared and counted. Without Unmap, all of IPv4
-// would be one client behind ::ffff:0:0/96.
-func PlainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
-
-// CountedAddr is client.ip in a key: an IPv4 address, or an IPv6 network; empty where a is invalid.
-func CountedAddr(a netip.Addr, ipv6Bits int) string {
-	a = PlainAddr(a)
-	switch {
-	case !a.IsValid():
-		return ""
-	case a.Is4():
-		return a.String()
-	}
-	p, err := a.Prefix(ipv6Bits)
-	if err != nil {
-		return a.String() // for there are not so many bits
-	}
-	return p.String()
+	return p, nil
 }
 
 // Contains is CEL's "in"; an error for what is neither address nor network.
@@ -72,22 +50,39 @@ func (n network) Contains(v ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
 	}
-	outer := netip.Prefix(n)
 	if !strings.Contains(string(text), "/") {
 		if a, err := netip.ParseAddr(string(text)); err == nil {
-			return types.Bool(outer.Contains(PlainAddr(a)))
+			return types.Bool(n.prefix.Contains(n.nat64.Plain(a)))
 		}
 	}
-	inner, err := ParseNetwork(string(text))
+	inner, err := ParseNetwork(string(text), n.nat64)
 	if err != nil {
 		return types.WrapErr(err)
 	}
-	return types.Bool(outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()))
+	return types.Bool(n.prefix.Bits() <= inner.Bits() && n.prefix.Contains(inner.Addr()))
+}
+
+// inNAT64 is a call of cidr where prefixes of NAT64 are known.
+type inNAT64 struct {
+	interpreter.InterpretableCall
+	prefixes address.NAT64
+}
+
+func (c *inNAT64) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	v := c.InterpretableCall.(interpreter.InterpretableV2).Exec(frame)
+	if n, ok := v.(network); ok {
+		return network{c.prefixes.PlainNetwork(n.prefix), c.prefixes}
+	}
+	return v
+}
+
+func (c *inNAT64) Eval(vars interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(vars, c.Exec)
 }
 
 func (n network) ConvertToNative(to reflect.Type) (any, error) {
 	if to == reflect.TypeFor[netip.Prefix]() {
-		return netip.Prefix(n), nil
+		return n.prefix, nil
 	}
 	return nil, fmt.Errorf("a cidr is no %s", to)
 }
@@ -95,7 +90,7 @@ func (n network) ConvertToNative(to reflect.Type) (any, error) {
 func (n network) ConvertToType(to ref.Type) ref.Val {
 	switch to {
 	case types.StringType:
-		return types.String(netip.Prefix(n).String())
+		return types.String(n.prefix.String())
 	case types.TypeType:
 		return networkType
 	}
@@ -104,9 +99,9 @@ func (n network) ConvertToType(to ref.Type) ref.Val {
 
 func (n network) Equal(other ref.Val) ref.Val {
 	o, ok := other.(network)
-	return types.Bool(ok && n == o)
+	return types.Bool(ok && n.prefix == o.prefix)
 }
 
 func (n network) Type() ref.Type { return networkType }
 
-func (n network) Value() any { return netip.Prefix(n) }
+func (n network) Value() any { return n.prefix }

@@ -9,6 +9,8 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
+
+	"github.com/stintdev/stint/internal/address"
 )
 
 // plan replaces steps while CEL plans, parts before wholes. cel.OptOptimize would drop our steps
@@ -20,6 +22,7 @@ type plan struct {
 	folded  map[int64]ref.Val
 	folding *folding
 	steps   int // of the patterns
+	nat64   address.NAT64
 
 	counted bool // see isCounted
 	// What is charged for steps if counted, by id; the calls of [] by the ids of their indices; and
@@ -31,10 +34,10 @@ type plan struct {
 
 type foldError struct{ *types.Err }
 
-func newPlan(checked *cel.Ast) *plan {
+func newPlan(checked *cel.Ast, nat64 address.NAT64) *plan {
 	p := &plan{
 		logic: map[int64]ast.CallExpr{}, terms: map[int64]interpreter.InterpretableV2{},
-		folded: map[int64]ref.Val{}, folding: newFolding(), counted: isCounted(checked),
+		folded: map[int64]ref.Val{}, folding: newFolding(), counted: isCounted(checked), nat64: nat64,
 		weighed: map[int64]func(ref.Val) uint64{}, indexOf: map[int64]int64{}, unfinished: map[int64]bool{},
 	}
 	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -89,6 +92,10 @@ func (p *plan) simplify(step interpreter.InterpretableV2) (interpreter.Interpret
 		}
 	case interpreter.InterpretableCall:
 		args := s.Args()
+		if s.Function() == "cidr" && len(p.nat64) > 0 {
+			s = &inNAT64{s, p.nat64}
+			step = s
+		}
 		if len(args) > 0 && constant(args) {
 			return p.fold(s)
 		}

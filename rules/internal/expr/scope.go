@@ -9,6 +9,8 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/stintdev/stint/internal/address"
 )
 
 // Variables are the variables of one request. An empty Route or Operation and an invalid Client are
@@ -18,7 +20,7 @@ type Variables struct {
 	Method, Path, Host, Route string
 	Headers, Query, Cookies   Fields
 	Credential                Credential // nil: there is none
-	Client                    netip.Addr // as PlainAddr makes it
+	Client                    netip.Addr // as address.Plain makes it
 	IPv6Prefix                int        // how many bits of an IPv6 client count in a key
 	Operation                 string
 	Attrs                     map[string]any // as decoded from JSON; nil: those of LateAttrs
@@ -204,7 +206,7 @@ func (s *Scope) clientIP() ref.Val {
 	}
 	if s.inKey && s.Client.Is6() {
 		if s.counted == nil {
-			s.counted = types.String(CountedAddr(s.Client, s.IPv6Prefix))
+			s.counted = types.String(address.Counted(s.Client, s.IPv6Prefix))
 		}
 		return s.counted
 	}

@@ -69,7 +69,9 @@ func (e *Expression) falsePart(ctx context.Context, s *Scope) string {
 		if err != nil {
 			continue
 		}
-		alone, problems := NewCompiler(ctx).Compile(text, Condition)
+		c := NewCompiler(ctx)
+		c.NAT64 = e.nat64
+		alone, problems := c.Compile(text, Condition)
 		if len(problems) > 0 {
 			continue
 		}
@@ -119,7 +121,7 @@ func dissect(source string) *cel.Ast {
 
 // absent is the part of an expression that stands for what is missing; empty if CEL does not say.
 func absent(checked *cel.Ast, s *Scope) string {
-	program, err := language().Program(checked, newPlan(checked).options()...)
+	program, err := language().Program(checked, newPlan(checked, nil).options()...)
 	if err != nil {
 		return ""
 	}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -72,23 +71,26 @@ func (a *API) checkTarget(t *adminapi.BanTarget) error {
 		return impossible("", "give a rule and a key, or a network")
 	}
 	if t.Network != "" {
-		p, err := rules.ParseNetwork(t.Network)
-		if err != nil {
-			return impossible("network", "%s", err)
+		var err error
+		if t.Network, err = a.network(t.Network); err != nil {
+			return err
 		}
-		t.Network = strings.TrimSuffix(p.String(), singleHost(p.Addr().Is4()))
 	}
 	var err error
 	t.Key, err = a.counted(t.Rule, t.Key)
 	return err
 }
 
-// singleHost is the suffix of a network that is one address.
-func singleHost(is4 bool) string {
-	if is4 {
-		return "/32"
+// network is a network, or one address, in the form that entries have.
+func (a *API) network(text string) (string, error) {
+	p, err := a.Control.Current().ParseNetwork(text)
+	switch {
+	case err != nil:
+		return "", impossible("network", "%s", err)
+	case p.IsSingleIP():
+		return p.Addr().String(), nil
 	}
-	return "/128"
+	return p.String(), nil
 }
 
 func (a *API) addBan(c *call) (int, any, error) {

@@ -124,6 +124,9 @@ func (a *API) addListed(c *call) (int, any, error) {
 	if err == nil {
 		l.Note, err = c.note(&in.Term, a.Control.Now())
 	}
+	if err == nil && l.Network != "" {
+		l.Network, err = a.network(l.Network)
+	}
 	if err != nil {
 		return 0, nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -173,6 +174,6 @@ func (s *ids) String() string {
 
 // isEverybody reports whether a network has all addresses of IPv4 or of IPv6.
 func isEverybody(network string) bool {
-	p, err := rules.ParseNetwork(network)
+	p, err := address.NAT64(nil).ParseNetwork(network)
 	return err == nil && p.Bits() == 0
 }
