@@ -61,3 +61,28 @@ func TestParseNetwork(t *testing.T) {
 		}
 	}
 }
+
+// What is read is plain, and is read again as the same; a network never holds addresses of both kinds.
+func FuzzParseNetwork(f *testing.F) {
+	for _, text := range []string{"10.0.0.0/8", "[2001:db8::]/32", "64:ff9b::203.0.113.0/120", "2002:cb00::/24", "2001:0:4136:e378:8000:63bf:34ff:8e00/120", "2001:db9:422:344:cb::/80", "010.0.0.1", "fe80::1%a/b"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := own.ParseNetwork(text)
+		if err != nil {
+			return
+		}
+		if p != p.Masked() || p.Addr().Zone() != "" || p.Addr().Is4In6() && p.Bits() >= 96 {
+			t.Fatalf("%q: %s is not plain", text, p)
+		}
+		if again, err := own.ParseNetwork(p.String()); err != nil || again != p {
+			t.Fatalf("%q is %s, which is %s, %v", text, p, again, err)
+		}
+		if first := own.Plain(p.Addr()); own.Hollow(p) == "" && p.Addr().Is6() && first.Is4() && p.IsSingleIP() {
+			t.Fatalf("%q: the address %s is IPv4", text, p)
+		}
+		if a, err := address.Parse(text); err == nil && own.Plain(a) != p.Addr() {
+			t.Fatalf("%q is the network %s and the address %s", text, p, own.Plain(a))
+		}
+	})
+}
