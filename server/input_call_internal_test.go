@@ -58,7 +58,7 @@ func TestReadCallRefuses(t *testing.T) {
 		limit(`{"requests_per_unit": 1}`):                              "descriptors: descriptor 1: limit: want a unit",
 		limit(`{"requests_per_unit": 1, "unit": "UNKNOWN"}`):           "descriptors: descriptor 1: limit: unit: want second, minute, hour, day, week, month or year",
 		limit(`{"unit": "DAY"}`):                                       "descriptors: descriptor 1: limit: want requests_per_unit",
-		limit(`{"unit": "DAY", "requests_per_unit": 1e3}`):             "descriptors: descriptor 1: limit: requests_per_unit: want a whole number, without a point or exponent",
+		limit(`{"unit": "DAY", "requests_per_unit": 1e-3}`):            "descriptors: descriptor 1: limit: requests_per_unit: want a whole number, have 1e-3",
 		limit(`{"unit": "day", "requests_per_unit": 4294967296}`):      "descriptors: descriptor 1: limit: requests_per_unit: 4294967296: must be at most 4294967295",
 		`{"operation": "o", ` + one(`{"entries": [{"key": "k"}]}`)[1:]: "domain: operation and attrs are those of the call, and cannot be given",
 		`{"attrs": {}, ` + one(`{"entries": [{"key": "k"}]}`)[1:]:      "domain: operation and attrs are those of the call, and cannot be given",

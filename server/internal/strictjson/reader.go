@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -209,18 +210,25 @@ func (r *Reader) each(end byte, read func() error) error {
 	}
 }
 
-// ReadInt stores a whole number.
+// ReadInt stores a whole number, exactly. JSON has one kind of numbers, so 20, 20.0 and 2e1 are one.
 func (r *Reader) ReadInt(to *int64) error {
 	if c := r.Peek(); c != '-' && (c < '0' || c > '9') {
 		return errors.New("want a whole number")
 	}
-	v, err := r.number()
-	if err != nil {
-		return err
+	text, whole := r.numberText()
+	if !isNumber(text) {
+		return ErrSyntax
 	}
-	n, ok := v.(int64)
-	if !ok {
-		return errors.New("want a whole number, without a point or exponent")
+	plain := text
+	if !whole {
+		plain = withoutExponent(text)
+	}
+	n, err := strconv.ParseInt(plain, 10, 64)
+	switch {
+	case plain == "":
+		return fmt.Errorf("want a whole number, have %.40s", text)
+	case err != nil:
+		return fmt.Errorf("want a whole number that is less than 2^63, have %.40s", text)
 	}
 	*to = n
 	return nil

@@ -99,18 +99,7 @@ func (r *Reader) ReadText(to *string) (err error) {
 
 // number is an int64 if it is written as a whole number, else a float64.
 func (r *Reader) number() (any, error) {
-	start, whole := r.at, true
-	for ; r.at < len(r.data); r.at++ {
-		switch c := r.data[r.at]; {
-		case c >= '0' && c <= '9', c == '-':
-			continue
-		case c == '.', c == 'e', c == 'E', c == '+':
-			whole = false
-			continue
-		}
-		break
-	}
-	text := r.data[start:r.at]
+	text, whole := r.numberText()
 	if !isNumber(text) {
 		return nil, ErrSyntax
 	}
@@ -125,6 +114,63 @@ func (r *Reader) number() (any, error) {
 		return nil, fmt.Errorf("the number %.40s is out of range", text)
 	}
 	return n, nil
+}
+
+// numberText reads what may be a number. whole says that it has neither a point nor an exponent.
+func (r *Reader) numberText() (text string, whole bool) {
+	start, whole := r.at, true
+	for ; r.at < len(r.data); r.at++ {
+		switch c := r.data[r.at]; {
+		case c >= '0' && c <= '9', c == '-':
+			continue
+		case c == '.', c == 'e', c == 'E', c == '+':
+			whole = false
+			continue
+		}
+		break
+	}
+	return r.data[start:r.at], whole
+}
+
+// withoutExponent writes a number of JSON without point and exponent; empty: it is no whole number. One
+// that is far too large stays as it is.
+func withoutExponent(text string) string {
+	digits, negative := strings.CutPrefix(text, "-")
+	power := 0
+	if i := strings.IndexAny(digits, "eE"); i >= 0 {
+		power = bounded(digits[i+1:])
+		digits = digits[:i]
+	}
+	before, after, _ := strings.Cut(digits, ".")
+	digits = strings.TrimLeft(before+after, "0")
+	if digits == "" {
+		return "0"
+	}
+	short := strings.TrimRight(digits, "0")
+	power += len(digits) - len(short) - len(after)
+	const most = 19 // digits of an int64
+	switch {
+	case power < 0:
+		return ""
+	case len(short)+power > most:
+		return text
+	case negative:
+		short = "-" + short
+	}
+	return short + strings.Repeat("0", power)
+}
+
+// bounded is the exponent of a number, or one beyond that of any number that fits into memory.
+func bounded(exponent string) int {
+	const far = 1 << 30
+	n, err := strconv.ParseInt(exponent, 10, 64)
+	if err != nil && strings.HasPrefix(exponent, "-") {
+		return -far
+	}
+	if err != nil {
+		return far
+	}
+	return int(max(-far, min(n, far)))
 }
 
 // isNumber reports whether text is a number in JSON. strconv accepts more.
