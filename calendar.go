@@ -33,9 +33,9 @@ func (u CalendarUnit) String() string {
 	return "unit(" + strconv.Itoa(int(u)) + ")"
 }
 
-// ParseCalendarUnit is the inverse of String.
+// ParseCalendarUnit is the inverse of String. It reads names in any case.
 func ParseCalendarUnit(name string) (CalendarUnit, error) {
-	if i := slices.Index(unitNames[:], name); i > 0 {
+	if i := slices.IndexFunc(unitNames[:], func(n string) bool { return strings.EqualFold(n, name) }); i > 0 {
 		return CalendarUnit(i), nil
 	}
 	return 0, fmt.Errorf("%q: must be day, week, month or year", limittext.Clip(name))
@@ -54,14 +54,15 @@ type Calendar struct {
 	// Unit is how long a window is. 0: the limit is not one of the calendar.
 	Unit CalendarUnit
 	// Zone is the name of the time zone in the IANA database, such as "Europe/Berlin". "": UTC.
-	// It is read by time.LoadLocation, so a program that may run where no database is
+	// Upper and lower case do not matter. It is read by time.LoadLocation, so a program that may run where no database is
 	// installed should import time/tzdata. "Local" is refused, because instances may differ
 	// in it.
 	Zone string
 	// Starts is the day with which a window begins: of a Week, the name of a day such as
 	// "sunday" ("": "monday"); of a Month, a day from "1" to "31" ("": "1"), in place of
 	// which a shorter month has its last; of a Year, month and day such as "04-06" ("": "01-01"),
-	// where "02-29" is the last day of February. A Day has none.
+	// where "02-29" is the last day of February. A Day has none. Names may be in any case and may be
+	// cut to three letters, as in "Sun" and "Apr-6".
 	Starts string
 }
 
@@ -79,8 +80,16 @@ func (c *Calendar) windows() (*algo.Calendar, error) {
 	if err != nil {
 		return nil, err
 	}
-	if zone == time.UTC {
+	if c.Zone = zone.String(); zone == time.UTC {
 		c.Zone = ""
+	}
+	switch c.Unit {
+	case Week:
+		c.Starts = strings.ToLower(time.Weekday(day).String())
+	case Month:
+		c.Starts = strconv.Itoa(day)
+	case Year:
+		c.Starts = fmt.Sprintf("%02d-%02d", month, day)
 	}
 	if c.Starts == defaultStarts[c.Unit] {
 		c.Starts = ""
@@ -89,15 +98,17 @@ func (c *Calendar) windows() (*algo.Calendar, error) {
 }
 
 func loadZone(name string) (*time.Location, error) {
-	if name == "" || name == "UTC" {
+	if name == "" || strings.EqualFold(name, "UTC") {
 		return time.UTC, nil
 	}
-	if name == "Local" || name == "localtime" {
+	if strings.EqualFold(name, "Local") || strings.EqualFold(name, "localtime") {
 		return nil, fmt.Errorf("in %s: name the time zone, such as Europe/Berlin: instances may have different local times", name)
 	}
 	const known = "Europe/Berlin"
-	if zone, err := time.LoadLocation(name); err == nil {
-		return zone, nil
+	for _, name := range limittext.ZoneNames(name) {
+		if zone, err := time.LoadLocation(name); err == nil {
+			return zone, nil
+		}
 	}
 	if _, err := time.LoadLocation(known); err != nil {
 		return nil, fmt.Errorf("in %q: there is no database of time zones: install tzdata, or import time/tzdata in the program", limittext.Clip(name))
@@ -117,25 +128,22 @@ func (c *Calendar) starts() (month time.Month, day int, err error) {
 		}
 		return 0, 0, nil
 	case Week:
-		for d := time.Sunday; d <= time.Saturday; d++ {
-			if text == strings.ToLower(d.String()) {
-				return 0, int(d), nil
-			}
+		if d, ok := limittext.Weekday(text); ok {
+			return 0, int(d), nil
 		}
 		return 0, 0, fmt.Errorf("starts %q: must be a day of the week, such as sunday", limittext.Clip(text))
 	case Month:
 		day, err := strconv.ParseUint(text, 10, 8)
-		if err != nil || day < 1 || day > 31 || text[0] == '0' {
+		if err != nil || day < 1 || day > 31 {
 			return 0, 0, fmt.Errorf("starts %q: must be a day of the month, from 1 to 31", limittext.Clip(text))
 		}
 		return 0, int(day), nil
 	}
-	const leapYear = "2000-"
-	t, err := time.Parse(time.DateOnly, leapYear+text)
-	if err != nil {
+	month, day, ok := limittext.MonthDay(text)
+	if !ok {
 		return 0, 0, fmt.Errorf("starts %q: must be month and day, such as 04-06", limittext.Clip(text))
 	}
-	return t.Month(), t.Day(), nil
+	return month, day, nil
 }
 
 // id is c in the ID of a limit. No two calendars have the same.

@@ -74,12 +74,24 @@ func TestParseCalendarRefuses(t *testing.T) {
 		"5 per month in ../zoneinfo/UTC":               "must be a time zone of the IANA database",
 		"5 per month starts 0":                         "from 1 to 31",
 		"5 per month starts 32":                        "from 1 to 31",
-		"5 per month starts 01":                        "from 1 to 31",
 		"5 per month starts sunday":                    "from 1 to 31",
 		"5 per day starts 5":                           "a day starts at its first instant",
 		"5 per week starts 1":                          "must be a day of the week, such as sunday",
-		"5 per week starts sun":                        "must be a day of the week",
-		"5 per year starts 4-6":                        "must be month and day, such as 04-06",
+		"5 per week starts su":                         "must be a day of the week",
+		"5 per week starts sundays":                    "must be a day of the week",
+		"5 per year starts 13-6":                       "must be month and day, such as 04-06",
+		"5 per year starts ma-6":                       "must be month and day, such as 04-06",
+		"5 per year starts apr-may":                    "must be month and day, such as 04-06",
+		"5 per year starts 6-7-8":                      "must be month and day, such as 04-06",
+		"5 per 1w":                                     `period "1w": write 7d, or day, week, month or year`,
+		"5 per 2Weeks":                                 `period "2Weeks": write 14d`,
+		"5 per minute":                                 `period "minute": write 1m`,
+		"5 per HOUR":                                   `period "HOUR": write 1h`,
+		"5 per 30min":                                  `period "30min": write 30m`,
+		"5 per 1M":                                     `period "1M": write 1m for minutes, or 30d for months of 30 days`,
+		"5 per 10S":                                    `period "10S": write 10s`,
+		"5 per 7D":                                     `period "7D": write 7d`,
+		"5 per month in LOCAL":                         "in LOCAL: name the time zone",
 		"5 per year starts 02-30":                      "must be month and day",
 		"5 per year starts 15":                         "must be month and day",
 		"5 per 1m in UTC":                              "in UTC: only a limit per day, week, month or year has a time zone",
@@ -140,6 +152,40 @@ func TestMemoryCountsInCalendarWindows(t *testing.T) {
 		d, err := m.Take(context.Background(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: c.limit, Cost: c.cost}}, At: at(c.at)}, nil)
 		if err != nil || d.Allowed != c.allowed || d.Remaining != c.remaining || d.RetryAfter != c.retry || d.ResetAfter != c.left {
 			t.Errorf("step %d: %+v %v", i, d, err)
+		}
+	}
+}
+
+// What a person writes in another way is the same limit, in its only form.
+func TestSpellingsOfLimits(t *testing.T) {
+	for want, spellings := range map[string][]string{
+		"5 per 10s sliding_log":             {"5 PER 10s SLIDING_LOG", "5 per 10s Sliding-Log", "005 per 10s sliding_log", "+5 per 10s sliding_log"},
+		"5 per 1m sliding_window buckets 6": {"5 per 60s Sliding_Window Buckets 6"},
+		"4 in_flight hold 10s":              {"4 IN_FLIGHT Hold 10s", "4 in-flight hold 10s"},
+		"5 per week":                        {"5 per Week", "5 per WEEK starts Monday", "5 per week starts mon", "5 per week In utc Starts MON", "5 per week in UTC starts monday"},
+		"5 per week starts sunday":          {"5 per week starts Sunday", "5 per week starts SUN", "5 per week starts Sund"},
+		"5 per week starts thursday":        {"5 per week starts thu", "5 per week starts Thurs"},
+		"5 per month starts 7":              {"5 per MONTH starts 07"},
+		"5 per year starts 04-06":           {"5 per Year starts 4-6", "5 per year starts apr-6", "5 per year starts April-06", "5 per year starts 6-APR"},
+		"5 per year":                        {"5 per year starts 1-1", "5 per year starts jan-1"},
+		"5 per year starts 02-29":           {"5 per year starts feb-29", "5 per year starts 2-29"},
+		"5 per day in Europe/Berlin":        {"5 per day in europe/berlin", "5 per day IN EUROPE/BERLIN"},
+		"5 per day in America/New_York":     {"5 per Day in america/new_york"},
+		"5 per day in Etc/GMT+5":            {"5 per day in etc/gmt+5"},
+	} {
+		for _, text := range append(spellings, want) {
+			if l, err := stint.ParseLimit(text); err != nil || l.Terms() != want || l.ID() != stint.MustLimit(want).ID() {
+				t.Errorf("%s: %v, %v, want %s", text, l, err, want)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		"1_000 per 1m": `amount "1_000": write 1000`, "1,000 per 1m": `amount "1,000": write 1000`,
+		"1e3 per 1m": `amount "1e3": must be a whole number`, "5 per 1m sliding": "unknown algorithm",
+		"0 per 1m": "amount 0: must be at least 1", "0 in_flight": "amount 0: must be at least 1",
+	} {
+		if _, err := stint.ParseLimit(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
 }

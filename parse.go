@@ -22,7 +22,7 @@ import (
 // burst 20", "500 per 1d sliding_window buckets 12", "100000 per 1m lease 5%",
 // "200000 per 1m fixed_window hold", "5000000 per month in Europe/Berlin starts 15" or
 // "4 in_flight". PERIOD and TIME are Go durations, or
-// numbers of days such as 7d. hold without a TIME is DefaultHold, and debt 0 is NoDebt.
+// numbers of days such as 7d. Words may be in any case, units of time may not. hold without a TIME is DefaultHold, and debt 0 is NoDebt.
 // For ZONE and DAY, see Calendar. NAME ends at the last colon, so that it may have some of its
 // own. Give limits names where several count in one Store: those of
 // one name, or of none, share their counts if their algorithms and periods are the same
@@ -32,7 +32,7 @@ func ParseLimit(text string) (*Limit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limit %q: %w", limittext.Clip(text), err)
 	}
-	words := strings.Fields(terms)
+	words := inLowerCase(strings.Fields(terms))
 	s, err := parseSpec(words)
 	if err != nil {
 		if better := misplaced(words); better != nil {
@@ -46,6 +46,18 @@ func ParseLimit(text string) (*Limit, error) {
 		return nil, fmt.Errorf("limit %q: %w", limittext.Clip(text), errors.Unwrap(err))
 	}
 	return l, nil
+}
+
+// inLowerCase writes the words of the form as parseSpec knows them. Values stay as they are.
+func inLowerCase(words []string) []string {
+	for i, w := range words {
+		if kind, err := algo.ParseKind(w); err == nil {
+			words[i] = kind.String()
+		} else if lower := strings.ToLower(w); lower == "per" || slices.Contains(options, lower) {
+			words[i] = lower
+		}
+	}
+	return words
 }
 
 // cutName cuts a limit's text at its last colon. No colon is in what follows a name.
@@ -105,6 +117,10 @@ func parseSpec(f []string) (Spec, error) {
 	}
 	var err error
 	if s.Amount, err = strconv.ParseInt(f[0], 10, 64); err != nil {
+		plain := strings.NewReplacer("_", "", ",", "", "'", "").Replace(f[0])
+		if n, err := strconv.ParseInt(plain, 10, 64); err == nil {
+			return s, fmt.Errorf("amount %q: write %d", limittext.Clip(f[0]), n)
+		}
 		return s, fmt.Errorf("amount %q: must be a whole number from 1 to 2^52", limittext.Clip(f[0]))
 	}
 	if inFlight {

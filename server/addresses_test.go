@@ -107,3 +107,22 @@ func TestOneClientThroughEveryDoor(t *testing.T) {
 		})
 	}
 }
+
+// Networks are accepted as a person writes them and kept in their only form, or the error shows that.
+func TestSpellingsOfNetworks(t *testing.T) {
+	o := operator{t, newServer(t, "nat64_prefixes: [2001:db8:64::/96]\n"+generous).Admin()}
+	for _, path := range []string{"/v1/bans", "/v1/lists/blocklist", "/v1/lists/safelist"} {
+		for network, want := range map[string]string{
+			"203.0.113.9/24": "203.0.113.0/24", " 203.0.113.0/24 ": "203.0.113.0/24", "[2001:0DB8::1]/32": "2001:db8::/32", "[2001:DB8::1]": "2001:db8::1",
+			"64:ff9b::cb00:7100/120": "203.0.113.0/24", "2002:cb00:7101::/48": "203.0.113.1", "2001:db8:64::cb00:7101": "203.0.113.1",
+		} {
+			o.want(201, "POST", path, `{"network":"`+network+`"}`, `"network":"`+want+`"`)
+		}
+		for network, want := range map[string]string{
+			"010.0.0.1": "write 10.0.0.1", "10.0.0.0/08": "write 10.0.0.0/8", "10.0.0.0/255.0.0.0": "write 10.0.0.0/8", "10.0.0.1:80": "write 10.0.0.1",
+			"2002::/16": "write the network of IPv4", "64:ff9b::/96": "write the network of IPv4", "2001:db8:64::/96": "write the network of IPv4",
+		} {
+			o.want(422, "POST", path, `{"network":"`+network+`"}`, want)
+		}
+	}
+}

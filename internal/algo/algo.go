@@ -40,7 +40,7 @@ func (k Kind) String() string {
 
 // ParseKind is the inverse of String.
 func ParseKind(name string) (Kind, error) {
-	i := slices.Index(kindNames[:], name)
+	i := slices.IndexFunc(kindNames[:], func(n string) bool { return strings.EqualFold(n, strings.ReplaceAll(name, "-", "_")) })
 	if i < 0 {
 		return 0, fmt.Errorf("unknown algorithm %q: one of %s", name, strings.Join(kindNames[:], ", "))
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // MaxLease is the largest share of a limit that may be leased, in percent.
@@ -33,7 +34,40 @@ func Period(text string) (time.Duration, error) {
 	} else if d, err := time.ParseDuration(text); err == nil {
 		return d, nil
 	}
+	if right := rightPeriod(text); right != "" {
+		return 0, fmt.Errorf("period %q: write %s", Clip(text), right)
+	}
 	return 0, fmt.Errorf("period %q: must be a duration such as 500ms, 10s, 1m30s, 24h or 7d", Clip(text))
+}
+
+// rightPeriod is a period with the unit as Period reads it; empty: text is none.
+func rightPeriod(text string) string {
+	number := strings.TrimRightFunc(text, unicode.IsLetter)
+	unit := strings.ToLower(text[len(number):])
+	n := int64(1)
+	if number != "" {
+		var err error
+		if n, err = strconv.ParseInt(strings.TrimSpace(number), 10, 32); err != nil || n < 1 {
+			return ""
+		}
+	}
+	switch unit {
+	case "s", "sec", "second", "seconds":
+		unit = "s"
+	case "min", "minute", "minutes":
+		unit = "m"
+	case "m":
+		return fmt.Sprintf("%dm for minutes, or %dd for months of 30 days", n, 30*n)
+	case "h", "hr", "hour", "hours":
+		unit = "h"
+	case "d", "days":
+		unit = "d"
+	case "w", "weeks":
+		n, unit = 7*n, "d"
+	default:
+		return ""
+	}
+	return strconv.FormatInt(n, 10) + unit
 }
 
 // Duration is d as a person writes it: 1m, not 1m0s. Period reads it back.
@@ -48,12 +82,12 @@ func Duration(d time.Duration) string {
 	return s
 }
 
-// OneOf makes a reader of the String of one of the given values.
+// OneOf makes a reader of the String of one of the given values, in any case.
 func OneOf[T fmt.Stringer](all ...T) func(text string) (T, error) {
 	return func(text string) (none T, _ error) {
 		names := make([]string, len(all))
 		for i, v := range all {
-			if names[i] = v.String(); names[i] == text {
+			if names[i] = v.String(); strings.EqualFold(names[i], text) {
 				return v, nil
 			}
 		}
