@@ -293,15 +293,6 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 	}
 }
 
-// seeThrough makes the client one of IPv4, as logs and lists are to show it, if set knows that its
-// address is of NAT64.
-func (t *evaluation) seeThrough(set *served) {
-	if client := set.Client(t.in); client != t.in.Addr() {
-		in := *t.in // the caller's stays
-		in.Client, t.in = client, &in
-	}
-}
-
 // take sends the groups of all requests to the store: one call for the rules that are enforced,
 // as if there were no others, and separate calls for the rules in shadow mode, whose answers
 // may not be wanted.

@@ -206,6 +206,15 @@ func (r *inputReader) client() (netip.Addr, error) {
 	return address.Plain(a), err
 }
 
+// seeThrough makes the client one of IPv4, as logs and lists are to show it, if set knows that its
+// address is of NAT64.
+func (t *evaluation) seeThrough(set *served) {
+	if client := set.Client(t.in); client != t.in.Addr() {
+		in := *t.in // the caller's stays
+		in.Client, t.in = client, &in
+	}
+}
+
 func (r *inputReader) request(q *checkInput) error {
 	to := &q.request
 	var target, host string
