@@ -40,6 +40,15 @@ func TestSpellingsInFiles(t *testing.T) {
 			t.Errorf("%s:\ngot  %v\nwant %s", file, err, want)
 		}
 	}
+	for text, want := range map[string]string{
+		"010.0.0.1": "a number that begins with 0 may be octal: write 10.0.0.1", "[2001:DB8::1]": `write "2001:db8::1"`, "192.0.2.1:80": "it has a port: write 192.0.2.1",
+		"64:ff9b::cb00:7101": `write "203.0.113.1"`, "localhost": "which is no address",
+	} {
+		s := parse(t, "blocklist: ['client.ip == \""+text+"\"']\nrules: []")
+		if len(s.Findings) != 1 || s.Findings[0].Code != "ST006" || !strings.Contains(s.Findings[0].Text, want) {
+			t.Errorf("%s: %v, want %s", text, s.Findings, want)
+		}
+	}
 	s := parse(t, "trusted_proxies: ['[2001:DB8::]/32', ' 10.1.2.3/8 ', 2001:0db9::1]\nrules: []")
 	if got := s.TrustedProxies[0].String() + " " + s.TrustedProxies[1].String() + " " + s.TrustedProxies[2].String(); got != "2001:db8::/32 10.0.0.0/8 2001:db9::1/128" {
 		t.Error(got)

@@ -25,7 +25,7 @@ func Parse(text string) (netip.Addr, error) {
 	if p, err := netip.ParseAddrPort(text); err == nil {
 		return netip.Addr{}, fmt.Errorf("it has a port: write %s", p.Addr())
 	}
-	return netip.Addr{}, errAddress
+	return netip.Addr{}, ErrAddress
 }
 
 // ParseNetwork reads a network such as 10.0.0.0/8, or one address, as Parse does, and returns its
@@ -39,7 +39,7 @@ func (n NAT64) ParseNetwork(text string) (netip.Prefix, error) {
 	host, length, isNetwork := strings.Cut(text, "/") // to netip, a zone may have a slash
 	if !isNetwork {
 		a, err := Parse(text)
-		if errors.Is(err, errAddress) {
+		if errors.Is(err, ErrAddress) {
 			err = errNetwork
 		}
 		a = n.Plain(a)
@@ -58,10 +58,10 @@ func (n NAT64) ParseNetwork(text string) (netip.Prefix, error) {
 	return netip.Prefix{}, errNetwork
 }
 
-var (
-	errAddress = errors.New("want an IP address such as 192.0.2.1")
-	errNetwork = errors.New("must be a network such as 10.0.0.0/8, or an address")
-)
+// ErrAddress is the error of Parse where no right spelling is known.
+var ErrAddress = errors.New("want an IP address such as 192.0.2.1")
+
+var errNetwork = errors.New("must be a network such as 10.0.0.0/8, or an address")
 
 // zeros is the error for numbers that begin with zeros, without which a is written right.
 func zeros(a netip.Addr, right fmt.Stringer) error {

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -150,6 +151,11 @@ func wrongAddress(text string, nat64 address.NAT64) string {
 	}
 	if p, err := netip.ParsePrefix(text); err == nil {
 		return fmt.Sprintf(`client.ip is an address and never %q: write client.ip in cidr("%s")`, text, p)
+	}
+	if a, err := address.Parse(text); err == nil {
+		return fmt.Sprintf("client.ip is never written %q: write %q", Clip(text), nat64.Plain(a))
+	} else if !errors.Is(err, address.ErrAddress) {
+		return fmt.Sprintf("client.ip is never %q: %s", Clip(text), err)
 	}
 	return fmt.Sprintf("client.ip is never %q, which is no address", Clip(text))
 }
