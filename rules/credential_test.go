@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -158,6 +159,31 @@ func TestManyCookies(t *testing.T) {
 					t.Fatalf("%q of %q with %q: %s alone, %s after many", name, parts, file, one, all)
 				}
 			}
+		}
+	}
+}
+
+// An expression that looks up many cookies does not read the whole header anew for each.
+func TestManyLookupsOfCookies(t *testing.T) {
+	const names, most = 10_000, 64 << 20
+	set := parse(t, `rules: [{name: r, match: 'attrs.names.exists(n, request.cookies[n] == "x")', limits: [2 per 1d]}]`)
+	header, looked := make([]string, names), make([]any, names)
+	for i := range names {
+		looked[i] = fmt.Sprintf("c%d", i)
+		header[i] = fmt.Sprintf("c%d=1", i)
+	}
+	half := names / 2
+	for what, lines := range map[string][]string{
+		"one line": {"Cookie", strings.Join(header, "; ")},
+		"two":      {"Cookie", strings.Join(header[:half], "; "), "Cookie", strings.Join(header[half:], "; ")},
+	} {
+		in, m := &rules.Input{Request: get("/", lines...), Attrs: map[string]any{"names": looked}}, rules.Matches{}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := set.Asks(in, &m)
+		runtime.ReadMemStats(&after)
+		if made := after.TotalAlloc - before.TotalAlloc; made > most || err == nil {
+			t.Errorf("%s: %d bytes, %v", what, made, err)
 		}
 	}
 }

@@ -51,17 +51,21 @@ func (q *queryFields) Lookup(name string) (text string, ok bool, err error) {
 }
 
 func (c *cookieFields) Lookup(name string) (text string, ok bool, err error) {
-	header, ambiguous := c.in.Request.cookies(&c.set.repeatable)
+	var ambiguous, whole Ambiguity
+	if c.cookies.n++; c.cookies.n > mostLookups {
+		x := c.index()
+		text, ok, ambiguous = x.find(name)
+		whole = x.whole
+	} else {
+		var header string
+		header, whole = c.in.Request.cookies(&c.set.repeatable)
+		text, ok, ambiguous = c.set.repeatable.cookie(header, name)
+	}
 	switch {
-	case ambiguous != 0:
-		return lookedUp("cookie", "", false, ambiguous)
+	case whole != 0:
+		return lookedUp("cookie", "", false, whole)
 	case httpfield.IsHidden(name):
 		return "", false, nil
-	}
-	if c.cookies.n++; c.cookies.n > mostLookups {
-		text, ok, ambiguous = c.index().find(name)
-	} else {
-		text, ok, ambiguous = c.set.repeatable.cookie(header, name)
 	}
 	return lookedUp(name, text, ok, ambiguous)
 }
@@ -97,7 +101,7 @@ func (c *cookieFields) index() *fieldIndex {
 	if c.cookies.index == nil {
 		header, ambiguous := c.in.Request.cookies(&c.set.repeatable)
 		c.cookies.index = c.set.repeatable.indexCookies(header)
-		c.cookies.index.ambiguous |= ambiguous
+		c.cookies.index.whole = ambiguous
 	}
 	return c.cookies.index
 }
@@ -109,6 +113,7 @@ type fieldIndex struct {
 	fold      func(name string) string
 	twin      Ambiguity // what it is if two names fold to one
 	ambiguous Ambiguity // twin, if any two do
+	whole     Ambiguity // of what all of it was read from, whatever the names
 }
 
 type field struct {
@@ -223,7 +228,7 @@ func (x *fieldIndex) find(name string) (value string, ok bool, ambiguous Ambigui
 // all returns all values by name, and an error if any is ambiguous.
 func (x *fieldIndex) all() (map[string]string, error) {
 	values := make(map[string]string, len(x.byName))
-	ambiguous := x.ambiguous
+	ambiguous := x.ambiguous | x.whole
 	for name, one := range x.byName {
 		values[name] = one.value
 		ambiguous |= one.ambiguous
