@@ -263,9 +263,9 @@ func (c *CORS) AnswerPreflight(w http.ResponseWriter, r *http.Request) {
 }
 
 // watching returns onStatus, which may be nil, for a response that a page of r's origin may read as c says,
-// whatever the handler sets. If c is nil, it returns onStatus itself.
+// whatever the handler sets. It returns onStatus itself if c is nil, or says nothing of r.
 func (c *CORS) watching(w http.ResponseWriter, r *http.Request, onStatus func(context.Context, int)) func(context.Context, int) {
-	if c == nil || r.Header["Origin"] == nil {
+	if c == nil || r.Header["Origin"] == nil && c.allows("") != "" { // caches may give it to every page
 		return onStatus
 	}
 	return func(ctx context.Context, status int) {

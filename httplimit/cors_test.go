@@ -251,9 +251,22 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// A cache that kept an answer for nobody's page does not give it to a page, unless all may read it.
+// A cache that kept an answer for nobody's page does not give it to a page, unless all may read it, whatever
+// the handler says of that.
 func TestCORSVariesWithoutOrigin(t *testing.T) {
 	for _, p := range policies {
+		for what, handler := range handlers {
+			w := httptest.NewRecorder()
+			httplimit.Middleware{CORS: &p.cors}.Wrap(handler).ServeHTTP(w, get())
+			h := w.Result().Header
+			varies := strings.Contains(strings.ToLower(strings.Join(h.Values("Vary"), ",")), "origin")
+			if !varies && !p.anything {
+				t.Errorf("%+v, %s: Vary %q", p.cors, what, h.Values("Vary"))
+			}
+			if got := h.Values("Access-Control-Allow-Origin"); len(got) > 0 && !p.anything {
+				t.Errorf("%+v, %s: allows %q", p.cors, what, got)
+			}
+		}
 		w := serve(httplimit.Middleware{CORS: &p.cors}, get())
 		if got := w.Header().Values("Vary"); slices.Equal(got, []string{"Origin"}) == p.anything {
 			t.Errorf("%+v: Vary %q", p.cors, got)
