@@ -210,14 +210,17 @@ func vary(h http.Header, names ...string) {
 
 // ExposeLimits adds to Access-Control-Expose-Headers in h the names of the headers about limits in limits,
 // which may be h. It does not add names that are exposed already.
-func ExposeLimits(h, limits http.Header) {
+func ExposeLimits(h, limits http.Header) { expose(h, limits, isAboutLimits) }
+
+// expose is ExposeLimits for the headers in from whose names are meant.
+func expose(h, from http.Header, meant func(name string) bool) {
 	exposed := h[exposeHeaders]
 	if h[allowCredentials] == nil && httpguts.HeaderValuesContainsToken(exposed, "*") {
 		return
 	}
 	var names []string
-	for name := range limits {
-		if isAboutLimits(name) && !httpguts.HeaderValuesContainsToken(exposed, name) {
+	for name := range from {
+		if meant(name) && !httpguts.HeaderValuesContainsToken(exposed, name) {
 			names = append(names, name)
 		}
 	}

@@ -277,6 +277,35 @@ func TestCORSVariesWithoutOrigin(t *testing.T) {
 	}
 }
 
+// Pages can read the headers of the formats of refusals and of other answers, where these have them.
+func TestCORSExposesFormats(t *testing.T) {
+	format := newFormat(t, httplimit.ErrorFormatSpec{Headers: map[string]string{"X-Error-Code": "{outcome}", "x-limit": "{limit}"}})
+	for _, p := range policies {
+		for kind, m := range answers(&p.cors) {
+			m.Refusals, m.Errors = format, format
+			for _, origin := range slices.Concat(p.allows, p.refuses) {
+				r := get()
+				r.Header.Set("Origin", origin)
+				if kind == "canceled" {
+					ctx, cancel := context.WithCancel(r.Context())
+					cancel()
+					r = r.WithContext(ctx)
+				}
+				h := serve(m, r).Result().Header
+				readable, exposed := readableBy(h, origin, false)
+				for _, name := range []string{"X-Error-Code", "X-Limit"} {
+					if want := readable && h[name] != nil; exposed(name) != want {
+						t.Errorf("%+v, %s, origin %q: %s exposed %t: %v", p.cors, kind, origin, name, !want, h)
+					}
+				}
+				if wrong := wrongCORS(h); wrong != "" {
+					t.Errorf("%+v, %s, origin %q: %s", p.cors, kind, origin, wrong)
+				}
+			}
+		}
+	}
+}
+
 // A preflight is answered before anything is counted, and does not reach the handler.
 func TestPreflight(t *testing.T) {
 	preflight := func(origin string) *http.Request {

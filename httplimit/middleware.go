@@ -74,8 +74,8 @@ type Middleware struct {
 	Degraded bool
 	// Violations sets the header Stint-Violations on refusals; see SetViolations.
 	Violations bool
-	// CORS lets pages of other origins read refusals, and the headers about limits of all
-	// responses. Preflights are answered, and do not reach the handler. nil: nothing is done.
+	// CORS lets pages of other origins read refusals, with the headers of Refusals and Errors, and
+	// the headers about limits of all responses. Preflights are answered, and do not reach the handler. nil: nothing is done.
 	CORS *CORS
 }
 

@@ -109,7 +109,12 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	// A cache must not give this client's answer to others, even if it caches errors.
 	h["Cache-Control"] = []string{"no-store"}
-	corsOf(r).Set(h, Origin(r), h)
+	if c := corsOf(r); c != nil {
+		c.Set(h, Origin(r), h)
+		if h[allowOrigin] != nil {
+			expose(h, h, p.format.HasHeader)
+		}
+	}
 	w.WriteHeader(p.Status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // a client that is gone needs no answer

@@ -120,6 +120,11 @@ func (f *Format) SetHeaders(h http.Header, v *Values) {
 	}
 }
 
+// HasHeader reports whether f has a header, by its canonical name.
+func (f *Format) HasHeader(name string) bool {
+	return f != nil && slices.ContainsFunc(f.parts.Headers, func(h Header) bool { return h.Name == name })
+}
+
 // CodeOf returns the code of gRPC of a refusal by a limit or a ban.
 func (f *Format) CodeOf(usual int) int {
 	if f == nil || f.parts.Code == 0 {
