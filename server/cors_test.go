@@ -207,6 +207,18 @@ func TestPreflightsOfRules(t *testing.T) {
 	}
 }
 
+// A request that the upstream does not get as a preflight is counted as any other.
+func TestPreflightsThatAreNone(t *testing.T) {
+	for _, hidden := range []string{"Origin", "access-control-request-method", "origin, Access-Control-Request-Method"} {
+		h := corsServer(t, asUpstreams)
+		for i, want := range []int{200, 429} {
+			if r := preflight(h, app, "/", "Connection: "+hidden); r.StatusCode != want {
+				t.Errorf("without %s, request %d: %d, want %d", hidden, i, r.StatusCode, want)
+			}
+		}
+	}
+}
+
 // The bound of requests in flight counts preflights, too, and its 503 can be read.
 func TestCORSWhenOverloaded(t *testing.T) {
 	begun, end := make(chan bool), make(chan bool)

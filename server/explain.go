@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -130,7 +129,7 @@ func (s *Server) routed(in *rules.Input) *rules.Input {
 	if route := s.routes.find(request.Host, request.Path); route != nil && request.Route == "" {
 		request.Route = route.Name
 	}
-	request.Preflight = s.cors.IsPreflight(&http.Request{Method: request.Method, Header: request.Header})
+	request.Preflight = s.cors.IsPreflight(request.Method, request.Header)
 	with.Request = &request
 	return &with
 }

@@ -64,7 +64,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	in := rules.Input{
 		Request: &rules.Request{
 			Method:    r.Method,
-			Preflight: s.cors.IsPreflight(r),
+			Preflight: s.cors.IsPreflight(r.Method, header),
 			Path:      target.Path,
 			Ambiguous: target.Ambiguous,
 			Host:      host,

@@ -44,8 +44,11 @@ func (p *Policy) Stated() *httplimit.CORS {
 	return p.stated
 }
 
-// IsPreflight reports whether r is a preflight that rules do not count unless they say so.
-func (p *Policy) IsPreflight(r *http.Request) bool { return p != nil && httplimit.IsPreflight(r) }
+// IsPreflight reports whether a request is a preflight that rules do not count unless they say so. header is
+// what the upstream gets: without it, the request would be no preflight there.
+func (p *Policy) IsPreflight(method string, header http.Header) bool {
+	return p != nil && httplimit.IsPreflight(&http.Request{Method: method, Header: header})
+}
 
 // Answers reports whether r is a preflight that does not pass, because Handler answers it.
 func (p *Policy) Answers(r *http.Request) bool {
