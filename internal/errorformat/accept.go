@@ -6,8 +6,12 @@ import (
 	"strings"
 )
 
-// longestAccept bounds the Accept that is read, in bytes. Browsers send up to 200.
-const longestAccept = 2000
+// longestAccept and mostRanges bound the Accept that is read, in bytes and in elements. Browsers send up to
+// 200 bytes with 8 elements. A client that is refused can repeat what it sends at will.
+const (
+	longestAccept = 2000
+	mostRanges    = 32
+)
 
 // problemType is that of the usual document.
 const problemType = "application/problem+json"
@@ -21,7 +25,7 @@ func (f *Format) Choose(accept []string) *Body {
 		return nil
 	}
 	line := strings.Join(accept, ",")
-	if line == "" || line == "*/*" || len(line) > longestAccept {
+	if line == "" || line == "*/*" || len(line) > longestAccept || strings.Count(line, ",") >= mostRanges {
 		return &f.parts.Bodies[0]
 	}
 	ranges := rangesOf(line)

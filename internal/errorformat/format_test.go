@@ -76,6 +76,8 @@ func TestChoose(t *testing.T) {
 		{js + " " + page, "*/html", js},
 		{js + " " + page, "html", js},
 		{js + " " + page, strings.Repeat("a/b,", 600) + "text/html", js},
+		{js + " " + page, strings.Repeat("a/b,", 31) + "text/html", page},
+		{js + " " + page, strings.Repeat("a/b,", 32) + "text/html", js}, // a browser sends 8
 		{js, problem, ""},
 		{js, problem + ", application/json;q=0.9", ""},
 		{js, problem + ", application/json", js},
