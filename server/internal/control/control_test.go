@@ -135,6 +135,19 @@ func edits() []Edit {
 	}
 }
 
+// A ban that was saved in another form of its network is lifted, or replaced, as any other.
+func TestFormsOfNetworks(t *testing.T) {
+	for _, saved := range []string{"203.0.113.1", "203.0.113.1/32", "::ffff:203.0.113.1", "64:ff9b::cb00:7101", "2002:cb00:7101::/48"} {
+		now := rules.Controls{Bans: []rules.Ban{{Note: rules.Note{ID: "old"}, Network: saved}, {Note: rules.Note{ID: "other"}, Network: "203.0.113.2"}}}
+		for _, e := range []Edit{LiftBans{Target: Target{Network: "203.0.113.1"}}, AddBan{rules.Ban{Note: rules.Note{ID: "new"}, Network: "203.0.113.1"}}} {
+			gone, _, err := e.apply(now.Clone())
+			if err != nil || len(gone.Bans) != 1 || gone.Bans[0].ID != "old" {
+				t.Errorf("%s, %T: %+v are gone, %v", saved, e, gone.Bans, err)
+			}
+		}
+	}
+}
+
 // An edit that was saved and read again does the same; one that is made again comes to
 // the same, or is refused and changes nothing; and what it has replaced is gone.
 func TestEdits(t *testing.T) {

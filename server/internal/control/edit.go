@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -48,7 +49,18 @@ type Target struct {
 
 // is reports whether b has the target t.
 func (t *Target) is(b *rules.Ban) bool {
-	return b.Rule == t.Rule && b.Key == t.Key && b.Network == t.Network
+	return b.Rule == t.Rule && b.Key == t.Key && isNetwork(b.Network, t.Network)
+}
+
+// isNetwork reports whether two texts are one network. A ban may have been saved in a form that a network
+// is not given in any more, such as that of IPv6 for one of IPv4.
+func isNetwork(a, b string) bool {
+	if a == b || a == "" || b == "" {
+		return a == b
+	}
+	p, errA := address.NAT64(nil).ParseNetwork(a)
+	q, errB := address.NAT64(nil).ParseNetwork(b)
+	return errA == nil && errB == nil && p == q
 }
 
 // removeBans removes the manual bans of t, and returns them.
