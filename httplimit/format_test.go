@@ -258,6 +258,7 @@ func TestNewErrorFormatErrors(t *testing.T) {
 		"status 399: must be 400 to 599":                                                        {Status: 399},
 		"header X Y: at character 1":                                                            {Headers: map[string]string{"X Y": "a"}},
 		"header X-A: at character 4: unknown placeholder {mesage}":                              {Headers: map[string]string{"X-A": "a  {mesage}"}},
+		"header X-A-Bin cannot be set here: clients of gRPC read it as base64":                  {Headers: map[string]string{"x-a-bin": "a"}},
 		"header X-A is given twice":                                                             {Headers: map[string]string{"X-A": "a", "x-a": "b"}},
 		"body application/json: at character 3: {message} is a text":                            {Bodies: body("application/json", "[ {message}]", 0)},
 		"body text/html: at character 1: status 301":                                            {Bodies: body("text/html", "x", 301)},

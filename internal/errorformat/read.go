@@ -83,6 +83,8 @@ func ReadHeader(name, text string) (h Header, offset int, err error) {
 	switch {
 	case !httpguts.ValidHeaderFieldName(name):
 		return Header{}, 0, fmt.Errorf("%q is not the name of a header", limittext.Clip(name))
+	case strings.HasSuffix(canonical, "-Bin"):
+		return Header{}, 0, fmt.Errorf("the header %s cannot be set here: clients of gRPC read it as base64", canonical)
 	case isReserved(canonical):
 		return Header{}, 0, fmt.Errorf("the header %s cannot be set here: the server writes it itself, or it is about the connection", canonical)
 	case text == "" || len(text) > MaxText:
