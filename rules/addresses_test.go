@@ -220,3 +220,21 @@ func TestHollowNetworks(t *testing.T) {
 		}
 	}
 }
+
+// What an explanation says is missing is what the rule misses, by the file's own prefixes of NAT64, too.
+func TestExplainsNAT64(t *testing.T) {
+	set := parse(t, `
+nat64_prefixes: [2001:db8:64::/96]
+rules:
+  - name: r
+    match: 'attrs.from in cidr("203.0.113.0/24") ? request.headers["x-inside"] == "1" : request.headers["x-outside"] == "1"'
+    limits: [1 per 1m]
+`)
+	x, err := set.Explain(t.Context(), &rules.Input{Request: get("/"), Attrs: map[string]any{"from": "2001:db8:64::cb00:7101"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := x.Rules[0].Why, `match needs request.headers["x-inside"], which is missing`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+
+	"github.com/stintdev/stint/internal/address"
 )
 
 // WhyFalse says why a Condition is not true, and which part of it decided.
@@ -101,7 +103,7 @@ func (e *Expression) whatIsMissing(s *Scope) string {
 	if checked == nil {
 		return "something that is missing: " + Clip(e.Source)
 	}
-	if text := absent(checked, s); text != "" {
+	if text := absent(checked, s, e.nat64); text != "" {
 		return Clip(text) + ", which is missing"
 	}
 	if names := unknownVariables(checked, s); len(names) > 0 {
@@ -120,8 +122,8 @@ func dissect(source string) *cel.Ast {
 }
 
 // absent is the part of an expression that stands for what is missing; empty if CEL does not say.
-func absent(checked *cel.Ast, s *Scope) string {
-	program, err := language().Program(checked, newPlan(checked, nil).options()...)
+func absent(checked *cel.Ast, s *Scope, nat64 address.NAT64) string {
+	program, err := language().Program(checked, newPlan(checked, nat64).options()...)
 	if err != nil {
 		return ""
 	}
