@@ -67,12 +67,21 @@ func (a *applier) ruleWithKey(name string, k Key) (*Rule, error) {
 	return r, nil
 }
 
+// mayCount reports whether p is the network of a client, as client.ip is counted. The addresses of one that
+// only begins as those that embed IPv4 addresses are many clients.
+func (s *Set) mayCount(p netip.Prefix) bool {
+	if p.Addr().Is4() {
+		return p.IsSingleIP()
+	}
+	return p.Bits() == s.IPv6Prefix && s.nat64().Plain(p.Addr()).Is6()
+}
+
 // checkClient is an error if a rule that counts by client.ip counts the client k in another form.
 func (s *Set) checkClient(k Key) error {
 	client, err := address.Parse(string(k))
 	if err != nil && strings.Contains(string(k), "/") {
 		var p netip.Prefix
-		if p, err = s.nat64().ParseNetwork(string(k)); err == nil && p.Addr().Is6() && p.Bits() != s.IPv6Prefix || p.Addr().Is4() && !p.IsSingleIP() {
+		if p, err = s.nat64().ParseNetwork(string(k)); err == nil && !s.mayCount(p) {
 			return fmt.Errorf("key %s: the rule counts by client.ip, which is never this network: give an address, or ban the network without a rule", expr.Clip(k.String()))
 		}
 		client = p.Addr()

@@ -196,6 +196,7 @@ rules:
 			`1: tier gold: limit "4000000000 per 1m leaky_bucket" times 1000000: amount 4000000000000000 per 1m0s with burst 4000000000000000: too large for exact arithmetic (burst × period / gcd(amount, period) must be below 2^52 microseconds, or whole milliseconds)`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::1","times":2}]}`, `1: key 2001:db8::1: the rule counts by client.ip, and counts this client as 2001:db8::/64: give that`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::/48","times":2}]}`, `1: key 2001:db8::/48: the rule counts by client.ip, which is never this network: give an address, or ban the network without a rule`},
+		{`{"overrides":[{"id":"1","rule":"login","key":"64:ff9b::/64","times":2}]}`, `1: key 64:ff9b::/64: the rule counts by client.ip, which is never this network: give an address, or ban the network without a rule`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::/64","times":2}]}`, ``},
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","limits":["more: 9 per 1m"]}]}`, `1: limit "more: 9 per 1m": a rule's limits have the rule's name: write "9 per 1m"`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"bob","times":2}]}`, `1: key bob: the rule counts by client.ip: want an IP address such as 192.0.2.1`},
