@@ -275,3 +275,17 @@ func TestNewErrorFormatErrors(t *testing.T) {
 		}
 	}
 }
+
+// A format cannot set a header that tells clients of limits, in any dialect.
+func TestFormatsSetNoLimits(t *testing.T) {
+	for kind, m := range answers(nil) {
+		for _, d := range []httplimit.Dialect{m.Dialect, httplimit.Draft11 | httplimit.XRateLimitEpoch, httplimit.OpenAI | httplimit.Anthropic} {
+			m.Dialect, m.Violations = d, true
+			for _, name := range about(serve(m, get()).Result().Header) {
+				if _, err := httplimit.NewErrorFormat(httplimit.ErrorFormatSpec{Headers: map[string]string{name: "1"}}); err == nil {
+					t.Errorf("%s: a format can set %s", kind, name)
+				}
+			}
+		}
+	}
+}

@@ -109,7 +109,7 @@ func isReserved(name string) bool {
 		}
 	}
 	switch name {
-	case "Cache-Control", "Retry-After", "Vary", "Date", "Age", "Etag", "Last-Modified", "Expires",
+	case "Cache-Control", "Retry-After", "Retry-After-Ms", "X-Should-Retry", "Vary", "Date", "Age", "Etag", "Last-Modified", "Expires",
 		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings", "Status":
 		return true
 	}
