@@ -324,6 +324,7 @@ func TestPreflight(t *testing.T) {
 		{httplimit.CORS{Origins: []string{"https://a.example"}}, "https://a.example", "https://a.example |  | GET, HEAD, POST, PUT, PATCH, DELETE | content-type,x-user | "},
 		{httplimit.CORS{Origins: []string{"*"}}, "https://b.example", "* |  | GET, HEAD, POST, PUT, PATCH, DELETE | content-type,x-user | "},
 		{full, "https://x.a.example", "https://x.a.example | true | GET, PURGE | X-User, X-B | 600"},
+		{httplimit.CORS{Origins: []string{"null"}, Methods: []string{"PURGE"}, Headers: []string{"X-A"}, MaxAge: time.Second}, "null", "null |  | PURGE | X-A | 1"},
 		{full, "https://b.example", " |  |  |  | "},
 		{full, "null", " |  |  |  | "},
 	} {
@@ -387,6 +388,20 @@ func TestDecidedPreflightEnds(t *testing.T) {
 	}
 	if ended != 3 {
 		t.Errorf("%d of 3 ended", ended)
+	}
+}
+
+// With changes only requests whose answers it changes.
+func TestCORSWith(t *testing.T) {
+	without, with := httptest.NewRequest("GET", "/", nil), httptest.NewRequest("GET", "/", nil)
+	with.Header.Set("Origin", "https://a.example")
+	var none *httplimit.CORS
+	some := &httplimit.CORS{Origins: []string{"*"}}
+	if none.With(with) != with || none.With(without) != without || some.With(without) != without {
+		t.Error("With has made another request without need")
+	}
+	if once := some.With(with); once == with || some.With(once) != once {
+		t.Error("With has not made one request")
 	}
 }
 

@@ -274,6 +274,18 @@ func TestNewErrorFormatErrors(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+	most := httplimit.ErrorFormatSpec{
+		Headers:     map[string]string{},
+		Bodies:      body("text/plain", strings.Repeat("{message}", 64)+strings.Repeat("x", 65536-64*len("{message}")), 0),
+		GRPCMessage: strings.Repeat("x", 1024),
+	}
+	for i := range 16 {
+		most.Headers[fmt.Sprint("X-", i)] = strings.Repeat("x", 1024)
+		if i > 0 {
+			most.Bodies = append(most.Bodies, body(fmt.Sprint("text/x", i), "x", 0)...)
+		}
+	}
+	newFormat(t, most)
 }
 
 // A format cannot set a header that tells clients of limits, in any dialect.

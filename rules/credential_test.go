@@ -91,6 +91,11 @@ func TestCredentialInExpressions(t *testing.T) {
 			t.Errorf("%s: %s", match, got)
 		}
 	}
+	for _, header := range [][]string{{"Cookie", "a=1", "Cookie", "b=2"}, {"Cookie", "a=1; A=2"}} {
+		if got := asked(one(t, `key: '"k"'`, `match: 'request.cookies == {"c": "3"}'`), &rules.Input{Request: get("/", header...)}); !strings.Contains(got, "the request has") {
+			t.Errorf("all cookies of %q: %s", header, got)
+		}
+	}
 	for _, name := range []string{"request.credential", "request.cookies.a"} {
 		if got := asked(one(t, "key: "+name), &rules.Input{}); got != "" {
 			t.Errorf("%s of no request: %s", name, got)

@@ -53,8 +53,15 @@ func TestPlain(t *testing.T) {
 		{"::", "::"},
 		{"::1", "::1"},
 	} {
-		if got := own.Plain(netip.MustParseAddr(c.address)).String(); got != c.want {
+		a := netip.MustParseAddr(c.address)
+		got := own.Plain(a)
+		if got.String() != c.want {
 			t.Errorf("%s is %s, want %s", c.address, got, c.want)
+		}
+		for i, p := range own {
+			if one := own[i : i+1].Plain(a); p.Contains(a) && one != got {
+				t.Errorf("%s is %s with %s alone, want %s", a, one, p, got)
+			}
 		}
 	}
 	if address.Plain(netip.Addr{}).IsValid() {
@@ -289,6 +296,7 @@ func TestCounted(t *testing.T) {
 		{"2001:db7:1:2:3::4", 64, "2001:db7:1:2::/64"},
 		{"2001:db7:1:2:3::4", 0, "2001:db7:1:2::/64"},
 		{"2001:db7:1:2:3::4", 129, "2001:db7:1:2::/64"},
+		{"8001:db7::", 1, "8000::/1"},
 		{"2001:db7:1:2:3::4%eth0", 128, "2001:db7:1:2:3::4/128"},
 		{"64:ff9b::203.0.113.1", 64, "203.0.113.1"},
 	} {

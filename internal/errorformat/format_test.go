@@ -130,8 +130,8 @@ var numbers = map[string]func(*errorformat.Values, int64){
 // Whatever a value is, the body of each type parses, and says exactly that.
 func TestBodiesSayExactlyTheText(t *testing.T) {
 	for name, set := range texts {
-		js := body(t, "application/vnd.api+json", fmt.Sprintf(`{"a": "<{%s}>", "b": [1, {}], "{x}": "{unknown_thing_entirely}"}`, name))
-		page := body(t, "text/html", fmt.Sprintf("<!doctype html><style>b{color:red}</style><title>{%[1]s}</title><p class='{%[1]s}'>{%[1]s}<b id=x>!</b>", name))
+		js := body(t, "application/vnd.api+json", fmt.Sprintf(`{"é\u00e9\\": "\n", "a": "<{%s}>", "b": [1, {}], "{x}": "{unknown_thing_entirely}\""}`, name))
+		page := body(t, "text/html", fmt.Sprintf("<!doctype html><style>b{color:red}</style><title>{%[1]s}</title><p class='{%[1]s}'>{%[1]s}<b id=x lang='' / >!</b>", name))
 		doc := body(t, "application/xml", fmt.Sprintf(`<?xml version="1.0"?><e a="{%[1]s}">{%[1]s}</e>`, name))
 		plain := body(t, "text/plain", fmt.Sprintf("- {%s}{", name))
 		for _, text := range slices.Concat(hostile, controls, []string{"\xff", "a\xc3"}) {
@@ -161,7 +161,7 @@ func TestBodiesSayExactlyTheText(t *testing.T) {
 			if err := xml.Unmarshal(doc.Fill(&v), &element); err != nil || element.A != said || element.Text != said {
 				t.Errorf("{%s} of %q in XML: %s, %v", name, text, doc.Fill(&v), err)
 			}
-			if got, want := readPage(t, page.Fill(&v)), "<style>b{color:red}</style><title>"+said+"</title><p class "+said+">"+said+"<b id x>!</b>"; got != want {
+			if got, want := readPage(t, page.Fill(&v)), "<style>b{color:red}</style><title>"+said+"</title><p class "+said+">"+said+"<b id x lang >!</b>"; got != want {
 				t.Errorf("{%s} of %q in HTML: %q, want %q", name, text, got, want)
 			}
 		}
@@ -242,6 +242,12 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestStatuses(t *testing.T) {
+	for status, right := range map[int]bool{200: false, 399: false, 400: true, 599: true, 600: false} {
+		_, _, err := errorformat.ReadBody("text/html", "x", status)
+		if (errorformat.CheckStatus(status) == nil) != right || (err == nil) != (right || status == 200) {
+			t.Errorf("%d: %v, for a body %v", status, errorformat.CheckStatus(status), err)
+		}
+	}
 	ok, _, _ := errorformat.ReadBody("application/json", "1", 200)
 	page, _, _ := errorformat.ReadBody("text/html", "x", 0)
 	under := errorformat.New(errorformat.Parts{Status: 418, Code: 14, Bodies: []errorformat.Body{ok, page}})
@@ -303,6 +309,8 @@ func FuzzBody(f *testing.F) {
 		{"text/html", `<textarea>{message}</textarea><x {message}><style>{message}`},
 		{"application/xml", `<a b="{limit}">{message}<![CDATA[x]]></a>`},
 		{"image/svg+xml", `<svg><script/>{message}</svg>`},
+		{"application/xml", `<!DOCTYPE a [<!ENTITY b "{message}">]><a/>`},
+		{"image/svg+xml", "<!DOCTYPE svg><svg>{message}</svg>"},
 		{"text/plain", "{message} {"},
 		{"text/csv", "a,b"},
 	} {

@@ -28,9 +28,10 @@ func TestCookies(t *testing.T) {
 		"": "", ";; ": "", "a=1": "a:1", "a=1; b=2": "a:1 b:2", "a=1;b=2;": "a:1 b:2", "a=1; a=2": "a:1 a:2",
 		"a": "a:", "a=": "a:", " a = 1 ": "a:1", "a=b=c": "a:b=c", "A=1": "A:1",
 		`a="1"`: "a:1", `a="`: `a:"`, `a="1`: `a:"1`, `a=1"`: `a:1"`, `a=""`: "a:",
-		"a=%31%2b+": "a:1++", "a=%zz%31": "a:%zz1", "a=%4": "a:%4", `a="%31"`: "a:1",
+		"a=%31%2b+": "a:1++", "a=%zz%31": "a:%zz1", "a=%z1%1z": "a:%z1%1z", "a=%4": "a:%4", `a="%31"`: "a:1",
 		"=a=1": "(=a)", "=a": "(=a)", "=": "(=)",
 		"a=1,b=2": "a:1,b=2 (,b)", "a=1, b=2,c": "a:1, b=2,c (, b)", "a=1,2": "a:1,2",
+		"a=1,b=2,c=3; d=4": "a:1,b=2,c=3 (,b) (,c) d:4", "a=,,b=2": "a:,,b=2 (,b)",
 		`a="\061"`: "(;a)", `a=\061`: `a:\061`,
 	} {
 		if got := cookiesIn(header); got != want {
@@ -77,7 +78,7 @@ func FuzzCookies(f *testing.F) {
 
 // A value that is decoded here is what url.QueryUnescape and url.PathUnescape make of it.
 func FuzzUnescape(f *testing.F) {
-	for _, text := range []string{"", "a+b", "%41%2B+", "%zz", "%"} {
+	for _, text := range []string{"", "a+b", "%41", "%aa%fF", "%41%2B+", "%zz", "%"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

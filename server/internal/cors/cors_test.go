@@ -59,6 +59,7 @@ func allows(origin, credentials string) http.Header {
 // What an upstream last allowed to an origin is repeated for the same route and origin, and nothing else is.
 func TestLearns(t *testing.T) {
 	const page = "https://a.example"
+	longest := "https://" + strings.Repeat("a", longestOrigin-len("https://"))
 	for _, c := range []struct {
 		what             string
 		origin           string
@@ -79,6 +80,7 @@ func TestLearns(t *testing.T) {
 		{"two", page, []http.Header{{"Access-Control-Allow-Origin": {page, page}}}, "", ""},
 		{"credentials that are not true", page, []http.Header{allows(page, "True")}, page, ""},
 		{"null", "null", []http.Header{allows("null", "")}, "null", ""},
+		{"the longest origin", longest, []http.Header{allows(longest, "")}, longest, ""},
 		{"a long origin", "https://" + strings.Repeat("a", 300) + ".example", []http.Header{allows("https://"+strings.Repeat("a", 300)+".example", "")}, "", ""},
 	} {
 		p, first, _ := learning()
@@ -103,8 +105,10 @@ func TestLearns(t *testing.T) {
 // Whatever clients send, little is remembered, and an origin in use becomes known and stays.
 func TestLearnsLittle(t *testing.T) {
 	p, first, _ := learning()
-	const page = "https://app.example"
+	const page, rare = "https://app.example", "https://rare.example"
 	pass := func(origin string) { p.Passed(first, request(origin, "/a"), allows(origin, ""), nil) }
+	pass(rare)
+	pass(rare)
 	for i := range 20_000 {
 		if pass(fmt.Sprintf("https://%d.example", i)); i%40 == 0 {
 			pass(page)
@@ -115,6 +119,9 @@ func TestLearnsLittle(t *testing.T) {
 		if got := problem(p, request(page, "/a")).Get("Access-Control-Allow-Origin"); got != page {
 			t.Fatalf("after %d more: %q", i, got)
 		}
+	}
+	if got := problem(p, request(rare, "/a")).Get("Access-Control-Allow-Origin"); got != rare {
+		t.Errorf("an origin that was allowed twice is displaced by those that were once: %q", got)
 	}
 	if n := len(p.learned[first].origins); n != maxOrigins {
 		t.Errorf("%d origins", n)
@@ -129,6 +136,7 @@ func TestExposes(t *testing.T) {
 		preflight                              bool
 	}{
 		{"none", page, "", "", "Retry-After, Stint-Decision", false},
+		{"none, to all", "*", "", "", "Retry-After, Stint-Decision", false},
 		{"some", page, "true", "X-A, retry-after", "X-A, retry-after, Stint-Decision", false},
 		{"all", page, "", "*", "*", false},
 		{"all with credentials, where * is a name", page, "true", "*", "*, Retry-After, Stint-Decision", false},

@@ -15,7 +15,8 @@ import (
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `[]`, `null`, ` [ true , false , null ] `, `{"a":[{"b":{}},"c"]}`, `-0`, `7`, `7.50`, `1e3`, `1E-400`, `9223372036854775808`, `1e999`,
-		`"\"\\\/\b\f\n\r\t\u0000\u00e9\ud83d\ude00\uFFFD"`, `"\ud800"`, `"\ud800\u0041"`, `"é😀�"`, `{"a":1,"a":2}`, `{"\u0061":1,"a":2}`, "\"\xff\"",
+		`"\"\\\/\b\f\n\r\t\u0000\u00e9\ud83d\ude00\uFFFD"`, `"\ud800"`, `"\ud800\u0041"`, `"é😀�"`, `{"a":1,"a":2}`, `{"\u0061":1,"a":2}`, "\"\xff\"", `"\u00g0"`, `"\x"`,
+		"[" + strings.Repeat("[],", MaxDepth) + "0]",
 	} {
 		f.Add([]byte(text))
 	}
@@ -112,5 +113,8 @@ func TestWholeNumbers(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.text, got, c.want)
 		}
+	}
+	if far := "1e999999"; withoutExponent(far) != far {
+		t.Error("a short text becomes a long number")
 	}
 }
