@@ -189,16 +189,21 @@ func TestPreflightsAtGateway(t *testing.T) {
 // without cors all count.
 func TestPreflightsOfRules(t *testing.T) {
 	const counting = `rules: [{name: api, key: client.ip, limits: [1 per 1h], preflights: true}]`
-	h := newServer(t, counting, withCORS(httplimit.CORS{Origins: []string{app}})).Gateway()
-	for range 2 {
-		if r := preflight(h, app, "/"); r.StatusCode != http.StatusNoContent {
-			t.Errorf("%d", r.StatusCode)
+	for door, of := range map[string]func(*server.Server) http.Handler{
+		"gateway": (*server.Server).Gateway,
+		"wrap":    func(s *server.Server) http.Handler { return s.Wrap(http.NotFoundHandler()) },
+	} {
+		h := of(newServer(t, counting, withCORS(httplimit.CORS{Origins: []string{app}})))
+		for range 2 {
+			if r := preflight(h, app, "/"); r.StatusCode != http.StatusNoContent {
+				t.Errorf("%s: %d", door, r.StatusCode)
+			}
+		}
+		if r := page(h, app, "GET", "/"); r.StatusCode != 429 || corsOf(r) != app {
+			t.Errorf("%s: the preflight did not count: %d %v", door, r.StatusCode, r.Header)
 		}
 	}
-	if r := page(h, app, "GET", "/"); r.StatusCode != 429 || corsOf(r) != app {
-		t.Errorf("the preflight did not count: %d %v", r.StatusCode, r.Header)
-	}
-	h = corsServer(t)
+	h := corsServer(t)
 	if r := preflight(h, app, "/"); r.StatusCode != 200 || r.Header.Get("X-Own") != "OPTIONS" || exposes(r, "X-RateLimit-Limit") {
 		t.Errorf("without cors: %d %v", r.StatusCode, r.Header)
 	}
