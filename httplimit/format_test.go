@@ -145,7 +145,7 @@ func TestErrorFormats(t *testing.T) {
 					t.Errorf("%s: length %s of %q", name, head.Get("Content-Length"), body)
 				case c.body == "":
 					var p struct{ Status int }
-					if err := json.Unmarshal([]byte(body), &p); err != nil || p.Status != c.status {
+					if err := json.Unmarshal([]byte(body), &p); err != nil || p.Status != c.status || strings.Contains(body, `"title":""`) {
 						t.Errorf("%s: %s, %v", name, body, err)
 					}
 				case body != c.body:

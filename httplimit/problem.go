@@ -13,7 +13,7 @@ import (
 // neither keys nor headers.
 type problem struct {
 	Type       string `json:"type"`
-	Title      string `json:"title"`
+	Title      string `json:"title,omitempty"` // a status without a name has none
 	Status     int    `json:"status"`
 	Detail     string `json:"detail"`
 	Outcome    string `json:"outcome,omitempty"`
