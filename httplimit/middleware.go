@@ -240,11 +240,10 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 	if pass {
 		return r, a, place, true
 	}
+	told := a // a would be on the heap otherwise, for every request
 	if h.Refused != nil {
-		told := a // a would be on the heap otherwise, for every request
 		h.Refused(w, r, &told)
 	} else {
-		told := a
 		told.Format = cmp.Or(a.Format, h.Refusals)
 		refusal(&told, h.Dialect, retryAfter).write(w, r)
 	}
