@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"github.com/stintdev/stint"
@@ -96,15 +97,9 @@ func Cookie(name string) Key {
 		if !ok {
 			return ambiguous
 		}
-		value, found := "", false
-		for n, sent := range httpfield.Cookies(header) {
-			one := httpfield.CookieValue(sent)
-			switch {
-			case n != name && httpfield.IsCookieTwin(n, name), n == name && found && one != value:
-				return ambiguous
-			case n == name:
-				value, found = one, true
-			}
+		value, more, _, twin := httpfield.FindCookie(header, name)
+		if twin || slices.ContainsFunc(more, func(other string) bool { return other != value }) {
+			return ambiguous
 		}
 		return hashed(value)
 	}

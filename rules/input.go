@@ -136,23 +136,15 @@ func (r *Request) cookies(may *repeatable) (header string, bad Ambiguity) {
 
 // cookie is like parameter, for the header of all cookies. Several of one name and value are one.
 func (may *repeatable) cookie(header, name string) (text string, ok bool, bad Ambiguity) {
-	var more []string
-	for n, v := range httpfield.Cookies(header) {
-		switch {
-		case n != name:
-			if httpfield.IsCookieTwin(n, name) {
-				bad |= TwinCookie
-			}
-		case !ok:
-			text, ok = httpfield.CookieValue(v), true
-		case may.cookies[name]:
-			more = append(more, httpfield.CookieValue(v))
-		case httpfield.CookieValue(v) != text:
-			bad |= RepeatedCookie
-		}
+	text, more, ok, twin := httpfield.FindCookie(header, name)
+	if twin {
+		bad |= TwinCookie
 	}
-	if more != nil {
+	switch {
+	case len(more) > 0 && may.cookies[name]:
 		text = strings.Join(slices.Insert(more, 0, text), ", ")
+	case slices.ContainsFunc(more, func(value string) bool { return value != text }):
+		bad |= RepeatedCookie
 	}
 	return text, ok, bad &^ may.allow
 }

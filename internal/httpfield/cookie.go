@@ -50,6 +50,23 @@ func cookiesWithin(value string, yield func(name, value string) bool) bool {
 	}
 }
 
+// FindCookie returns the value of the cookie with this name in a header Cookie, and the values of
+// further cookies of the name. Not ok: there is none. twin reports whether some servers take another
+// cookie for it.
+func FindCookie(header, name string) (value string, more []string, ok, twin bool) {
+	for n, sent := range Cookies(header) {
+		switch {
+		case n != name:
+			twin = twin || IsCookieTwin(n, name)
+		case !ok:
+			value, ok = CookieValue(sent), true
+		default:
+			more = append(more, CookieValue(sent))
+		}
+	}
+	return value, more, ok, twin
+}
+
 // IsHidden reports whether a name of Cookies is that of a cookie which only some servers find, or of
 // which they read the value in different ways.
 func IsHidden(name string) bool { return name != "" && strings.IndexByte(";,=", name[0]) >= 0 }
