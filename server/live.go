@@ -57,6 +57,7 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 		}
 		return int64(read.Counter.GetValue())
 	}
+	rules := ruleReader{value: counter, rules: map[string]*readRule{}}
 	histogram := func(from prometheus.Histogram, to *live.Histogram) {
 		if from.Write(&read) != nil {
 			return
@@ -81,23 +82,101 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 		}
 		histogram(m.decideSeconds, &c.DecideTimes)
 		histogram(m.storeSeconds, &c.StoreTimes)
-		set.Load().counters.all(func(r *rules.Rule, of *ruleCounter) {
-			c.Rules[r.Name] = live.RuleCounts{
-				live.Allowed: counter(of.decisions[stint.Allowed]), live.Limited: counter(of.decisions[stint.Limited]),
-				live.Warned: counter(of.decisions[stint.Warned]), live.Banned: counter(of.decisions[stint.Banned]),
-				live.Shadow: counter(of.shadow), live.Skipped: counter(of.skipped),
-				live.Fallback: counter(of.fallback), live.Violations: counter(of.responses),
-				live.Beside: counter(of.beside),
-			}
-			if h := of.holds; h != nil {
-				all := c.Rules[r.Name]
-				all[live.HoldsLost], all[live.CostsUnknown] = counter(h.lost), counter(h.unknown)
-				all[live.HoldsEnded] = counter(h.settled) + counter(h.givenBack) + all[live.HoldsLost]
-				c.Rules[r.Name] = all
-			}
-		})
+		rules.read(set.Load(), c.Rules)
 		return c
 	}
+}
+
+// ruleReader reads the counters of rules. What it returns of a rule only grows while the rule is in
+// force, whatever its mode and its policy become: counts of counters that a change takes away stay, and
+// go on when another change brings the counters back. A rule that is gone is read once more, for what it
+// counted since it was read last. A ruleReader is not for concurrent use.
+type ruleReader struct {
+	value func(prometheus.Counter) int64
+	rules map[string]*readRule
+	reads int64
+}
+
+// readRule is what was read of a rule.
+type readRule struct {
+	counts  live.RuleCounts
+	from    ruleParts
+	last    [len(ruleParts{})]int64
+	others  map[prometheus.Counter]int64 // that were in from before
+	inForce int64                        // the last read at which it was
+}
+
+// ruleParts are the counters of a rule; nil: it has none in this mode. partOf is the count that each is
+// a part of.
+type ruleParts [14]prometheus.Counter
+
+var partOf = [len(ruleParts{})]int{
+	live.Allowed, live.Limited, live.Warned, live.Banned, live.Shadow, live.Skipped, live.Beside, live.Fallback, live.Violations,
+	live.HoldsEnded, live.HoldsEnded, live.HoldsEnded, live.HoldsLost, live.CostsUnknown,
+}
+
+func (c *ruleCounter) parts() ruleParts {
+	d, h := &c.decisions, c.holds
+	if h == nil {
+		h = &holdCounters{}
+	}
+	return ruleParts{
+		d[stint.Allowed], d[stint.Limited], d[stint.Warned], d[stint.Banned], c.shadow, c.skipped, c.beside, c.fallback, c.responses,
+		h.settled, h.givenBack, h.lost, h.lost, h.unknown,
+	}
+}
+
+// read sets the counts of the rules of set, and of those that are gone since the last read.
+func (r *ruleReader) read(set *served, to map[string]live.RuleCounts) {
+	r.reads++
+	set.counters.all(func(of *rules.Rule, counter *ruleCounter) {
+		known := r.rules[of.Name]
+		if known == nil {
+			known = &readRule{}
+			r.rules[of.Name] = known
+		}
+		known.inForce = r.reads
+		known.change(counter.parts(), r.value)
+	})
+	for _, of := range set.Rules {
+		if known := r.rules[of.Name]; known != nil { // it may be off, and have no counter
+			known.inForce = r.reads
+		}
+	}
+	for name, known := range r.rules {
+		if known.inForce < r.reads-1 {
+			delete(r.rules, name)
+			continue
+		}
+		for i := range known.from {
+			known.add(i, r.value)
+		}
+		to[name] = known.counts
+	}
+}
+
+// change makes r read the counters that are there now.
+func (r *readRule) change(now ruleParts, value func(prometheus.Counter) int64) {
+	for i, counter := range now {
+		if counter == nil || counter == r.from[i] {
+			continue
+		}
+		if r.from[i] != nil {
+			r.add(i, value)
+			if r.others == nil {
+				r.others = map[prometheus.Counter]int64{}
+			}
+			r.others[r.from[i]] = r.last[i]
+		}
+		r.from[i], r.last[i] = counter, r.others[counter]
+	}
+}
+
+// add adds by how much a counter grew.
+func (r *readRule) add(i int, value func(prometheus.Counter) int64) {
+	v := value(r.from[i])
+	r.counts[partOf[i]] += v - r.last[i]
+	r.last[i] = v
 }
 
 // Instances returns how many instances share the store, as last counted; at least 1. It never waits.

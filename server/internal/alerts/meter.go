@@ -220,9 +220,5 @@ func ofRules(t *live.Totals, rule string, kind int) float64 {
 	if rule != "" {
 		return float64(t.Rules[rule][kind])
 	}
-	n := int64(0)
-	for _, counts := range t.Rules {
-		n += counts[kind]
-	}
-	return float64(n)
+	return float64(t.All[kind])
 }

@@ -62,7 +62,9 @@ type Counts struct {
 	// Outcomes are requests that were decided. Each is counted here, also if Rules has it.
 	Outcomes [len(Outcomes)]int64  `json:"outcomes"`
 	Rules    map[string]RuleCounts `json:"rules"`
-	Store    [storeKinds]int64     `json:"store"`
+	// All is the sum of all rules, also of those that are no longer in force.
+	All   RuleCounts        `json:"all"`
+	Store [storeKinds]int64 `json:"store"`
 	// DecideTimes are the times to decide a request, StoreTimes those of calls of the store.
 	DecideTimes Histogram `json:"decide_times"`
 	StoreTimes  Histogram `json:"store_times"`
@@ -75,6 +77,9 @@ func (c *Counts) add(o *Counts) {
 	}
 	for i, n := range o.Store {
 		c.Store[i] += n
+	}
+	for i, n := range o.All {
+		c.All[i] += n
 	}
 	for i := range o.DecideTimes {
 		c.DecideTimes[i] += o.DecideTimes[i]
@@ -105,6 +110,7 @@ func increase(now, before *Counts, again bool) *Counts {
 	var grown Counts
 	grew(grown.Outcomes[:], now.Outcomes[:], before.Outcomes[:], again)
 	grew(grown.Store[:], now.Store[:], before.Store[:], again)
+	grew(grown.All[:], now.All[:], before.All[:], again)
 	grew(grown.DecideTimes[:], now.DecideTimes[:], before.DecideTimes[:], again)
 	grew(grown.StoreTimes[:], now.StoreTimes[:], before.StoreTimes[:], again)
 	for name, counts := range now.Rules {
@@ -133,12 +139,15 @@ func grew(by, now, before []int64, again bool) {
 	}
 }
 
-// byRules adds to the outcomes the requests that rules decided.
+// byRules adds up the rules, and adds to the outcomes the requests that they decided.
 func (c *Counts) byRules() {
 	for _, r := range c.Rules {
-		for i := Allowed; i <= Banned; i++ {
-			c.Outcomes[i] += r[i]
+		for i, n := range r {
+			c.All[i] += n
 		}
+	}
+	for i := Allowed; i <= Banned; i++ {
+		c.Outcomes[i] += c.All[i]
 	}
 }
 

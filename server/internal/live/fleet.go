@@ -243,6 +243,9 @@ func (x *exchange) report(ctx context.Context) error {
 		x.mu.Unlock()
 		return nil
 	}
+	// Rules that are gone are dropped no sooner, so that one that comes back goes on from what was
+	// reported.
+	x.own.keep(x.read.Rules)
 	r, own, holds := x.reportNow(), x.own.clone(), x.state.Holds
 	x.mu.Unlock()
 	if err := x.Reports.Report(ctx, partsName, x.ID, encode(r), reportKeep); err != nil {

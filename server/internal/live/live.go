@@ -147,7 +147,9 @@ func (l *Live) step() {
 	grown.byRules()
 	l.read, l.readAt, l.state = read, now, l.State()
 	l.own.add(grown)
-	l.own.keep(read.Rules)
+	if l.Reports == nil {
+		l.own.keep(read.Rules)
+	}
 	l.ownNow.add(growth{grown, now.Sub(since)}, fleetWindow)
 	if !l.inFleet() {
 		l.took(growth{grown, now.Sub(since)}, tick)
