@@ -52,6 +52,7 @@ var measures = map[string]measure{
 	"holds":             {[]argument{ruleArgument}, 0, math.Inf(1)},
 	"hold_lost_rate":    {[]argument{ruleArgument}, 0, 1},
 	"cost_unknown_rate": {[]argument{ruleArgument}, 0, 1},
+	"store_down":        {nil, 0, math.Inf(1)},
 	"store_calls":       {nil, 0, math.Inf(1)},
 	"store_error_rate":  {nil, 0, 1},
 	"bans":              {nil, 0, math.Inf(1)},

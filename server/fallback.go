@@ -35,12 +35,13 @@ func (s *Server) fleetOptions() fleet.Options {
 
 func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
 	s.metrics.turned(to, why)
+	s.store.down(s.fleet)
 	if to == fleet.PartlyOpen && why != nil {
 		s.log.Error("circuit breaker open: a server of the store is not called until it answers again; on_store_error decides about its keys", "error", why)
 		return
 	}
 	if to == fleet.Open {
-		s.whyOpen.Store(&why)
+		s.store.whyOpen.Store(&why)
 		s.log.Error("circuit breaker open: the store is not called until it answers again; on_store_error decides instead", "error", why)
 		return
 	}

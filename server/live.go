@@ -28,7 +28,7 @@ func (s *Server) newLive(c *Config) *live.Live {
 func (s *Server) liveState() live.State {
 	s.noticeHolds()
 	version, manual := s.control.Changes()
-	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.bans.running(), Firing: s.alerts.Firing(), Holds: s.set.Load().holds.now()}
+	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.bans.running(), Firing: s.alerts.Firing(), Down: s.store.down(s.fleet), Holds: s.set.Load().holds.now()}
 	if s.fleet.IsLayered() {
 		state.Breaker, state.Instances = s.fleet.State().String(), s.fleet.Live()
 		if s.StoreError() != nil {

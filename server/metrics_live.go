@@ -23,6 +23,7 @@ var (
 	bansRunning      = prometheus.NewDesc("stint_bans", "Bans by penalty that this instance imposed and that still run.", []string{"rule"}, nil)
 	bansByHand       = prometheus.NewDesc("stint_manual_bans", "Bans by hand in force, the same on every instance.", nil, nil)
 	breakerState     = prometheus.NewDesc("stint_breaker_state", "1 for the state that the breaker of the store is in.", []string{"state"}, nil)
+	storeDown        = prometheus.NewDesc("stint_store_down_seconds", "For how long the store, or a part of it, has been away; 0: it decides.", nil, nil)
 	instancesLive    = prometheus.NewDesc("stint_instances", "Instances that share the limits, as this one last counted them.", nil, nil)
 	denialsTotal     = prometheus.NewDesc("stint_denials_remembered_total", "Requests refused without asking the store, because its earlier refusal still held.", nil, nil)
 	denialsListening = prometheus.NewDesc("stint_denials_listening", "1 while this instance receives the refunds and resets of others, and so remembers refusals; else 0.", nil, nil)
@@ -35,7 +36,7 @@ var (
 
 // Describe is for prometheus.Collector.
 func (liveCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, changesPending, controlsSource, clockAhead, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, denialsTotal, denialsListening, leasedUnits, leasedHeld, inFlight, logDropped} {
+	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, changesPending, controlsSource, clockAhead, bansRunning, bansByHand, overridesHave, breakerState, storeDown, instancesLive, denialsTotal, denialsListening, leasedUnits, leasedHeld, inFlight, logDropped} {
 		to <- d
 	}
 }
@@ -62,6 +63,7 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(clockAhead, ahead.Seconds())
 	gauge(bansByHand, float64(len(now.Controls.Bans)))
 	gauge(overridesHave, float64(len(now.Controls.Overrides)))
+	gauge(storeDown, c.s.store.down(c.s.fleet).Seconds())
 	if f := c.s.fleet; f.IsLayered() {
 		for _, state := range []fleet.BreakerState{fleet.Closed, fleet.Open, fleet.HalfOpen, fleet.PartlyOpen} {
 			is := 0.0

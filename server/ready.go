@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -15,6 +16,7 @@ import (
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
 )
 
@@ -31,6 +33,37 @@ const (
 // probed is the result of the last probe of the store: why it does not decide, or nil.
 type probed struct{ err error }
 
+// storeWatch is what is known of a store that may fail.
+type storeWatch struct {
+	probed  atomic.Pointer[probed] // nil: no probe yet
+	whyOpen atomic.Pointer[error]  // why the breaker opened last; nil: it never did
+	outage  live.Outage
+}
+
+// err returns why the store behind f does not decide, as far as that is known; nil: it does, or at least
+// a part of it.
+func (w *storeWatch) err(f *fleet.Store) error {
+	state := f.State()
+	if p := w.probed.Load(); p != nil && p.err != nil && state != fleet.PartlyOpen { // which may have the key of probes
+		return p.err
+	}
+	if state == fleet.Closed || state == fleet.PartlyOpen {
+		return nil
+	}
+	if why := w.whyOpen.Load(); why != nil {
+		return *why
+	}
+	return errNotAsked
+}
+
+// down is for how long the store behind f, or a part of it, has not decided; 0: it does.
+func (w *storeWatch) down(f *fleet.Store) time.Duration {
+	if !f.IsLayered() {
+		return 0
+	}
+	return w.outage.Note(time.Now(), w.err(f) != nil || f.State() == fleet.PartlyOpen)
+}
+
 // storeDecides asks the store, and returns why it does not decide, if so.
 func (s *Server) storeDecides(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -44,7 +77,8 @@ func (s *Server) probeStore(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	before := s.probed.Swap(&probed{err})
+	before := s.store.probed.Swap(&probed{err})
+	s.store.down(s.fleet)
 	was := before != nil && before.err != nil
 	switch {
 	case err != nil && !was:
@@ -81,16 +115,7 @@ func (s *Server) StoreError() error {
 	if !s.fleet.IsLayered() {
 		return s.storeDecides(context.Background())
 	}
-	if p := s.probed.Load(); p != nil && p.err != nil && s.fleet.State() != fleet.PartlyOpen { // which may have the key of probes
-		return p.err
-	}
-	if state := s.fleet.State(); state == fleet.Closed || state == fleet.PartlyOpen {
-		return nil
-	}
-	if why := s.whyOpen.Load(); why != nil {
-		return *why
-	}
-	return errNotAsked
+	return s.store.err(s.fleet)
 }
 
 // Ready returns why load balancers must send no requests to this instance; nil: they may. It
@@ -156,6 +181,7 @@ func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreSta
 		j.Breaker, j.Instances = s.fleet.State().String(), s.fleet.Live()
 		j.Namespace = s.settings.Namespace
 	}
+	j.Down = int64(s.store.down(s.fleet) / time.Second)
 	if by, known := s.control.ClockAhead(); known {
 		ahead := by.Microseconds()
 		j.ClockAhead = &ahead

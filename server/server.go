@@ -84,13 +84,12 @@ type Server struct {
 	// The store, and the layers before it.
 	closeStore  func() // nil: it is not this Server's
 	limiter     *stint.Limiter
-	fleet       *fleet.Store           // the same store behind the layers
-	manyHolds   atomic.Bool            // there is little room left for holds
-	decider     *stint.Limiter         // over fleet if that has layers, else limiter
-	local       *stint.Memory          // counts for fleet without the store
-	probed      atomic.Pointer[probed] // of a store that may fail; nil: no probe yet
-	whyOpen     atomic.Pointer[error]  // why the breaker opened last; nil: it never did
-	shadowCalls atomic.Int64           // in flight, for rules in shadow mode
+	fleet       *fleet.Store   // the same store behind the layers
+	manyHolds   atomic.Bool    // there is little room left for holds
+	decider     *stint.Limiter // over fleet if that has layers, else limiter
+	local       *stint.Memory  // counts for fleet without the store
+	store       storeWatch
+	shadowCalls atomic.Int64 // in flight, for rules in shadow mode
 
 	bans   bans
 	lookup *lookup.Lookup

@@ -55,7 +55,11 @@ func printAlerts(w io.Writer, all adminapi.Alerts) {
 		if a.For != "" {
 			when += " for " + a.For
 		}
-		t.row(shown(a.Name), plain(a.State), since, shown(a.Severity), value, when, shown(a.Silence))
+		state := plain(a.State)
+		if a.Unknown && a.State == "firing" {
+			state += " (when it was last known)"
+		}
+		t.row(shown(a.Name), state, since, shown(a.Severity), value, when, shown(a.Silence))
 	}
 	t.print(w)
 	for _, a := range all.Alerts {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 )
@@ -120,6 +121,9 @@ func storeWords(s *adminapi.StoreStatus) string {
 		text += ", answers"
 	} else {
 		text += ", DOES NOT ANSWER"
+		if s.Down > 0 {
+			text += ", away for " + limittext.Duration(time.Duration(s.Down)*time.Second)
+		}
 	}
 	if s.Error != "" {
 		text += ": " + s.Error

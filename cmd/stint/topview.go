@@ -113,6 +113,9 @@ func (v *topView) summary() []string {
 	decides := "the " + plain(now.Decides)
 	if now.Decides == "on_store_error" {
 		decides = fmt.Sprintf("EACH RULE'S on_store_error, %s decisions/s", perSecond(now.Fallback))
+		if now.Down > 0 {
+			decides += ", store away for " + limittext.Duration(time.Duration(now.Down)*time.Second)
+		}
 	}
 	f.add("decides", list(decides, named("breaker", plain(now.Breaker))))
 	if now.Holds > 0 || now.HoldsLost > 0 || now.CostsUnknown > 0 {

@@ -21,7 +21,10 @@ type Alert struct {
 	For      string `json:"for,omitempty"`
 	Severity string `json:"severity"`
 	// State is "ok", "pending", "firing" or "unknown".
-	State   string `json:"state"`
+	State string `json:"state"`
+	// Unknown says that When cannot be computed now. An alert that fires keeps firing meanwhile; of
+	// others State is "unknown".
+	Unknown bool   `json:"unknown,omitempty"`
 	Message string `json:"message,omitempty"` // the text of the rules file for people
 	// Value is that of Measured, the left side of the first comparison of When.
 	Value    *float64   `json:"value,omitempty"`

@@ -25,9 +25,10 @@ type Live struct {
 	Calls    float64 `json:"calls"`
 	Failures float64 `json:"failures"`
 	Fallback float64 `json:"fallback"`
-	// Decides, Breaker and Instances are as in StoreStatus.
+	// Decides, Breaker, Down and Instances are as in StoreStatus.
 	Decides   string `json:"decides"`
 	Breaker   string `json:"breaker,omitempty"`
+	Down      int64  `json:"down_s,omitempty"`
 	Instances int64  `json:"instances"`
 	Bans      int64  `json:"bans"` // by penalties and by hand
 	// Holds is requests in flight that hold units by a rule, once for each such rule.

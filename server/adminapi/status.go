@@ -72,6 +72,8 @@ type StoreStatus struct {
 	OK     bool   `json:"ok"`   // it answers
 	Shared bool   `json:"shared"`
 	Error  string `json:"error,omitempty"` // why it does not answer
+	// Down is for how many seconds the store, or a part of it, has been away; 0: it decides.
+	Down int64 `json:"down_s,omitempty"`
 	// Breaker and Instances are those of the fallback: the state of its breaker, and how
 	// many instances share the limits without the store. Zero where the store is memory.
 	Breaker   string `json:"breaker,omitempty"`

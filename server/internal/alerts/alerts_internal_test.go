@@ -390,7 +390,35 @@ alerts:
 		f.totals.Whole = false
 		f.pass(t, 2*time.Minute, 500, 0, a)
 		expect(t, "a part again", f.hook.told())
+		few := a.List().Alerts[0]
+		if few.State != "firing" || !few.Unknown || few.Value != nil || a.Firing() != 2 {
+			t.Errorf("it fires, and nobody knows whether it should: %+v, %d fire", few, a.Firing())
+		}
 	})
+}
+
+// The longest outage of the window counts, also when it lies between two points that are kept.
+func TestPeaks(t *testing.T) {
+	for _, window := range [...]time.Duration{10 * time.Second, time.Minute, 10 * time.Minute, time.Hour} {
+		var m meter
+		m.track([]rules.Alert{{Window: window, Condition: &rules.Condition{Op: "measure", Measure: storeDown}}})
+		start := time.Now()
+		down := func(at time.Duration) time.Duration { // 20 seconds of each half hour
+			return max(0, at%(30*time.Minute)-(30*time.Minute-20*time.Second))
+		}
+		for at := time.Duration(0); at < 3*time.Hour; at += Every {
+			m.add(&live.Totals{Down: down(at)}, start.Add(at))
+			want := time.Duration(0)
+			for back := max(0, at-window+Every); back <= at; back += Every {
+				want = max(want, down(back))
+			}
+			got, known := m.value(storeDown, window)
+			over := window < 20*time.Minute && at%(30*time.Minute) == 25*time.Minute // for longer than any window
+			if !known || got < want.Seconds() || got > 20 || over && got > 0 {
+				t.Fatalf("at %s, window %s: %v, want %s", at, window, got, want)
+			}
+		}
+	}
 }
 
 const usageOf = `

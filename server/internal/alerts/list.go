@@ -43,7 +43,7 @@ func (a *Alerts) List() adminapi.Alerts {
 			out.Keys = a.shownKeys(alert.Name, keys)
 		case s != nil:
 			since := s.Since
-			out.State, out.Value, out.Since = s.shown(), s.Value, &since
+			out.State, out.Unknown, out.Value, out.Since = s.shown(), s.Unknown, s.Value, &since
 			out.Measured = alert.Measured()
 			out.Past = s.past()
 			if n, ok := last.Sent[alert.Name]; ok {

@@ -44,25 +44,33 @@ type point struct {
 func (m *meter) track(all []rules.Alert) {
 	before := m.series
 	m.series = map[windowed]*series{}
+	keep := func(w windowed) {
+		if m.series[w] = before[w]; before[w] == nil {
+			m.series[w] = &series{}
+		}
+	}
 	for i := range all {
 		if all[i].Condition == nil {
 			continue
 		}
 		for _, measure := range all[i].Condition.Measures() {
-			w := windowed{measure, all[i].Window}
-			if m.series[w] = before[w]; before[w] == nil {
-				m.series[w] = &series{}
+			keep(windowed{measure, all[i].Window})
+			if measure.Name == "store_error_rate" {
+				keep(windowed{storeDown, all[i].Window})
 			}
 		}
 	}
 }
+
+// storeDown is what a share of failed calls is computed from, too.
+var storeDown = rules.Measure{Name: "store_down"}
 
 // add adds the counters of the fleet at an instant.
 func (m *meter) add(t *live.Totals, at time.Time) {
 	for w, s := range m.series {
 		s.add(read(w.Measure, t), isGauge(w.Measure))
 		s.partial = !t.Whole
-		s.keep(at, w.window)
+		s.keep(at, w.window, isPeak(w.Measure))
 	}
 }
 
@@ -90,11 +98,15 @@ func (s *series) add(now []float64, gauge bool) {
 
 // keep adds a point, and drops those that the window no longer reaches. If there are more
 // points than are kept, the last but one gives way.
-func (s *series) keep(at time.Time, window time.Duration) {
+func (s *series) keep(at time.Time, window time.Duration, peak bool) {
+	now := slices.Clone(s.grown)
 	if n := len(s.points); n >= 2 && at.Sub(s.points[n-2].at) < window/mostPoints {
+		if peak {
+			now[0] = max(now[0], s.points[n-1].grown[0])
+		}
 		s.points = s.points[:n-1]
 	}
-	s.points = append(s.points, point{at, slices.Clone(s.grown)})
+	s.points = append(s.points, point{at, now})
 	for len(s.points) > 2 && !s.points[1].at.After(at.Add(-window)) {
 		s.points = s.points[1:]
 	}
@@ -107,7 +119,13 @@ func (m *meter) value(of rules.Measure, window time.Duration) (v float64, ok boo
 		return 0, false
 	}
 	first, last := s.points[0], s.points[len(s.points)-1]
-	if isGauge(of) {
+	switch {
+	case isPeak(of):
+		for _, p := range s.points[1:] { // the first may be from before the window
+			v = max(v, p.grown[0])
+		}
+		return max(v, last.grown[0]), true
+	case isGauge(of):
 		return last.grown[0], true
 	}
 	over := last.at.Sub(first.at)
@@ -128,20 +146,29 @@ func (m *meter) value(of rules.Measure, window time.Duration) (v float64, ok boo
 	case "rate", "store_calls":
 		return grown[0] / over.Seconds(), true
 	}
-	if grown[1] == 0 {
-		return 0, true // a share of no requests
+	if grown[1] == 0 { // a share of no requests; or nobody calls a store that is away
+		down, _ := m.value(storeDown, window)
+		if of.Name == "store_error_rate" && down > 0 {
+			return 1, true
+		}
+		return 0, true
 	}
 	return min(1, grown[0]/grown[1]), true
 }
 
 // isGauge reports whether the last value of m counts, and not its growth.
 func isGauge(m rules.Measure) bool {
-	return m.Name == "bans" || m.Name == "holds" || m.Name == "instances"
+	return m.Name == "bans" || m.Name == "holds" || m.Name == "instances" || isPeak(m)
 }
+
+// isPeak reports whether the largest value of the window counts.
+func isPeak(m rules.Measure) bool { return m.Name == "store_down" }
 
 // isSum reports whether m adds up instances, so that a part of them says nothing of the whole.
 // Shares and latencies do not.
-func isSum(m rules.Measure) bool { return isGauge(m) || m.Name == "rate" || m.Name == "store_calls" }
+func isSum(m rules.Measure) bool {
+	return isGauge(m) && !isPeak(m) || m.Name == "rate" || m.Name == "store_calls"
+}
 
 // read returns the numbers that m is computed from.
 func read(m rules.Measure, t *live.Totals) []float64 {
@@ -160,6 +187,8 @@ func read(m rules.Measure, t *live.Totals) []float64 {
 		return []float64{ofRules(t, m.Rule, live.CostsUnknown), ofRules(t, m.Rule, live.HoldsEnded)}
 	case "holds":
 		return []float64{holds(t, m.Rule)}
+	case "store_down":
+		return []float64{t.Down.Seconds()}
 	case "store_calls":
 		return []float64{float64(t.StoreTimes.Total())}
 	case "store_error_rate":

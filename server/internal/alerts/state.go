@@ -6,7 +6,7 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// The states of an alert. Unknown is shown in place of another while the condition is not
+// The states of an alert. Unknown is shown in place of another but firing while the condition is not
 // known; the other one stays.
 const (
 	isOK      = "ok"
@@ -74,7 +74,8 @@ func (s *state) end(now time.Time) {
 
 // shown is the state for people.
 func (s *state) shown() string {
-	if s == nil || s.Unknown || s.Is == "" {
+	switch {
+	case s == nil || s.Is == "", s.Unknown && s.Is != isFiring:
 		return isUnknown
 	}
 	return s.Is

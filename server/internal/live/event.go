@@ -76,7 +76,7 @@ func (l *Live) refresh() {
 		Store:    r.sum.StoreTimes.quantiles(),
 		Calls:    r.rate(r.sum.StoreTimes.Total()),
 		Failures: r.rate(r.sum.Store[Timeouts] + r.sum.Store[Errors]),
-		Decides:  l.state.Decides, Breaker: l.state.Breaker, Instances: l.state.Instances,
+		Decides:  l.state.Decides, Breaker: l.state.Breaker, Down: int64(l.state.Down / time.Second), Instances: l.state.Instances,
 		Bans: l.state.Bans + l.state.ManualBans, Firing: l.state.Firing,
 		Rules:   []adminapi.LiveRule{},
 		Version: l.state.Version, Controls: l.state.Controls,

@@ -53,6 +53,7 @@ type report struct {
 	Version  string             `json:"version"`
 	Decides  string             `json:"decides"`
 	Breaker  string             `json:"breaker,omitempty"`
+	Down     int64              `json:"down_ms,omitempty"`
 	Bans     int64              `json:"bans"`
 	Holds    gauges             `json:"holds,omitempty"` // by rule
 	Rates    adminapi.Rates     `json:"rates"`
@@ -66,9 +67,18 @@ type sum struct {
 	Number    int64  `json:"number"`
 	Up        int64  `json:"up_ms"`
 	Instances int64  `json:"instances"`
-	Bans      int64  `json:"bans"` // by penalties
+	Down      int64  `json:"down_ms,omitempty"` // the longest
+	Bans      int64  `json:"bans"`              // by penalties
 	Holds     gauges `json:"holds,omitempty"`
 	Counters  Counts `json:"counters"`
+}
+
+// maxDown bounds what an instance reports of its outage, in ms.
+const maxDown = int64(100 * 365 * 24 * time.Hour / time.Millisecond)
+
+// down is for how long the store has been away for an instance that has missed it longest.
+func (s *sum) down() time.Duration {
+	return time.Duration(min(max(s.Down, 0), maxDown)) * time.Millisecond
 }
 
 var errReport = errors.New("live: another instance's report cannot be read")
@@ -259,7 +269,7 @@ func (x *exchange) report(ctx context.Context) error {
 func (l *Live) reportNow() *report {
 	return &report{
 		Host: l.Host, Program: l.Program, Started: l.started.UTC(), Up: time.Since(l.started).Milliseconds(),
-		Version: l.state.Version, Decides: l.state.Decides, Breaker: l.state.Breaker, Bans: l.state.Bans, Holds: l.state.boundedHolds(),
+		Version: l.state.Version, Decides: l.state.Decides, Breaker: l.state.Breaker, Down: l.state.Down.Milliseconds(), Bans: l.state.Bans, Holds: l.state.boundedHolds(),
 		Rates: l.ownNow.outcomes(), Decide: l.ownNow.sum.DecideTimes.quantiles(), Counters: bounded(&l.own),
 	}
 }
@@ -330,6 +340,7 @@ type collected struct {
 	counters Counts
 	at       time.Time // when its report was last there
 	bans     int64
+	down     int64
 	holds    gauges
 	up       int64     // as in its report
 	changed  time.Time // when that was first seen
@@ -371,6 +382,7 @@ func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
 		}
 		c.total.add(increase(&r.Counters, &known.counters, true))
 		known.counters, known.at, known.bans, known.holds = r.Counters, now, min(max(r.Bans, 0), maxCount), r.Holds
+		known.down = min(max(r.Down, 0), maxDown)
 		if known.up != r.Up {
 			known.up, known.changed = r.Up, now
 		}
@@ -398,6 +410,7 @@ func (c *collector) present(now time.Time, left int64) *sum {
 		}
 		s.Instances++
 		s.Bans += known.bans
+		s.Down = max(s.Down, known.down)
 		s.Holds = s.Holds.plus(known.holds)
 		for name := range known.counters.Rules {
 			inForce[name] = RuleCounts{}

@@ -34,6 +34,7 @@ type Options struct {
 // State is what an instance knows of itself beside its counters.
 type State struct {
 	Decides, Breaker string // as in adminapi.StoreStatus
+	Down             time.Duration
 	Instances        int64  // that share the store
 	Version          string // of the rules
 	Controls         int64  // number of the changes made at run time
@@ -55,6 +56,9 @@ type Totals struct {
 	Bans int64
 	// Holds are requests that hold units now, by rule. It must not be changed.
 	Holds map[string]int64
+	// Down is for how long the store has been away, at the instance that has missed it longest; 0: it
+	// decides.
+	Down time.Duration
 	// Instances is how many are counted. Whole is false while others cannot be counted, if
 	// there are any: before the first sum of the fleet, and while the store is away.
 	Instances int64
@@ -171,9 +175,10 @@ func (l *Live) Totals() Totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.step()
-	t := Totals{Counts: *l.all.clone(), At: time.Now(), Bans: l.state.Bans + l.state.ManualBans, Holds: l.holdsNow(), Instances: 1}
+	t := Totals{Counts: *l.all.clone(), At: time.Now(), Bans: l.state.Bans + l.state.ManualBans, Holds: l.holdsNow(), Down: l.state.Down, Instances: 1}
 	if l.inFleet() {
 		t.Bans, t.Instances = l.sum.Bans+l.state.ManualBans, l.sum.Instances
+		t.Down = max(t.Down, l.sum.down())
 	}
 	t.Whole = l.Reports == nil || l.isCurrent()
 	return t

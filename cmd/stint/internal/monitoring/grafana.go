@@ -136,7 +136,7 @@ func (d *dashboard) overview() {
 	d.number("Decisions", "Requests decided a second.", "reqps", q.decided("", ""))
 	d.number("Block rate", "The share that is refused.", "percentunit", share(q.decided("", "refused"), q.decided("", "")))
 	d.number("Time to decide, p99", "With the store.", "s", q.quantile(0.99, "stint_decision_seconds"))
-	d.number("Store errors", "The share of the calls that fail.", "percentunit", share(q.rate("stint_store_errors_total"), q.rate("stint_store_seconds_count")))
+	d.number("Store errors", "The share of the calls that fail.", "percentunit", q.storeErrors())
 	d.number("Bans by penalty", "That run now.", "short", "sum("+q.metric("stint_bans")+")")
 	d.number("Instances", "That share the limits, as they count themselves.", "short", "max("+q.metric("stint_instances")+")")
 	d.stacked("Decisions by outcome", "docs/metrics.md says what the outcomes mean.", "reqps", target{d.by("outcome", "stint_decisions_total"), "{{outcome}}"})

@@ -273,7 +273,7 @@ func randomValue(r *rand.Rand, depth int) string {
 		return "(" + randomValue(r, depth-1) + " " + string("+-*/"[r.IntN(4)]) + " " + randomValue(r, depth-1) + ")"
 	}
 	all := []string{"0", "0.25", "2", `rate()`, `rate("a")`, `rate("b", "refused")`, `rate("*", "blocked")`, `rate("s", "shadow_refused")`, `rate("s", "limited")`,
-		`block_rate()`, `block_rate("a")`, `block_rate("none")`, `undecided_rate()`, `fallback_rate("b")`, `fallback_rate()`, `holds()`, `holds("a")`, `hold_lost_rate("a")`, `hold_lost_rate()`, `cost_unknown_rate("a")`, `store_calls()`, `store_error_rate()`, `bans()`, `instances()`, `latency(0.5)`, `store_latency(0.99)`}
+		`block_rate()`, `block_rate("a")`, `block_rate("none")`, `undecided_rate()`, `fallback_rate("b")`, `fallback_rate()`, `holds()`, `holds("a")`, `hold_lost_rate("a")`, `hold_lost_rate()`, `cost_unknown_rate("a")`, `store_calls()`, `store_down()`, `store_error_rate()`, `bans()`, `instances()`, `latency(0.5)`, `store_latency(0.99)`}
 	return all[r.IntN(len(all))]
 }
 
@@ -313,6 +313,8 @@ func measured(m rules.Measure) (float64, bool) {
 		return 1. / 8, true
 	case "cost_unknown_rate a ":
 		return 2. / 4, true
+	case "store_down  ":
+		return 7, true
 	case "store_calls  ":
 		return 8, true
 	case "store_error_rate  ":
@@ -356,6 +358,8 @@ const conditionSeries = `
       - {series: 'stint_store_seconds_bucket{instance="1",le="+Inf"}', values: '0+120x40'}
       - {series: 'stint_store_errors_total{instance="1",kind="timeout"}', values: '0+15x40'}
       - {series: 'stint_store_errors_total{instance="2",kind="error"}', values: '0+15x40'}
+      - {series: 'stint_store_down_seconds{instance="1"}', values: '3x40'}
+      - {series: 'stint_store_down_seconds{instance="2"}', values: '2x31 7x2 0x6'}
       - {series: 'stint_bans{instance="1",rule="a"}', values: '2x40'}
       - {series: 'stint_bans{instance="2",rule="a"}', values: '3x40'}
       - {series: 'stint_manual_bans{instance="1"}', values: '1x40'}

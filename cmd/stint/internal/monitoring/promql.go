@@ -107,10 +107,12 @@ func (q query) measure(m rules.Measure) string {
 		return q.orZero(share(q.rate("stint_holds_ended_total", append(slices.Clone(rule), `result="lost"`)...), q.endedHolds(rule)))
 	case "cost_unknown_rate":
 		return q.orZero(share(q.rate("stint_costs_unknown_total", rule...), q.endedHolds(rule)))
+	case "store_down":
+		return q.storeDown()
 	case "store_calls":
 		return q.rate("stint_store_seconds_count")
 	case "store_error_rate":
-		return share(q.rate("stint_store_errors_total"), q.rate("stint_store_seconds_count"))
+		return q.storeErrors()
 	case "bans":
 		// Each instance counts the bans that it has imposed, and all bans by hand.
 		return "(" + q.orZero("sum("+q.metric("stint_bans")+")") + " + " + q.orZero("max("+q.metric("stint_manual_bans")+")") + ")"
@@ -122,6 +124,16 @@ func (q query) measure(m rules.Measure) string {
 		return "max(" + q.metric("stint_instances") + ")"
 	}
 	panic("monitoring: no PromQL for the measure " + m.Name) // a test has them all
+}
+
+// storeDown is for how long the store has been away, at the instance that has missed it longest.
+func (q query) storeDown() string {
+	return "max(max_over_time(" + q.metric("stint_store_down_seconds") + "[" + q.span + "]))"
+}
+
+// storeErrors is the share of the calls of the store that fail. Nobody calls a store that is away.
+func (q query) storeErrors() string {
+	return "(clamp_max(" + q.rate("stint_store_errors_total") + " / (" + q.rate("stint_store_seconds_count") + " > 0), 1) or " + q.storeDown() + " > bool 0)"
 }
 
 // endedHolds is requests a second that held something and have ended. A settlement that found

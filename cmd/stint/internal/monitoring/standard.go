@@ -16,9 +16,9 @@ type standardAlert struct {
 var standardAlerts = []standardAlert{
 	{
 		"StintStoreFails", "critical", 2 * time.Minute,
-		"sum by (job) (rate(stint_store_errors_total[5m])) / sum by (job) (rate(stint_store_seconds_count[5m])) > 0.01",
-		"{{ $value | humanizePercentage }} of the calls of the store fail",
-		"on_store_error decides: limits are per instance, or off, or everything is refused.",
+		"max by (job) (max_over_time(stint_store_down_seconds[1m])) > 0 or sum by (job) (rate(stint_store_errors_total[5m])) / sum by (job) (rate(stint_store_seconds_count[5m])) > 0.01",
+		"The store is away, or its calls fail",
+		"on_store_error decides: limits are per instance, or off, or everything is refused. stint status says why.",
 	}, {
 		"StintUndecided", "critical", time.Minute,
 		`sum(rate(stint_decisions_total{outcome="undecided"}[5m])) > 0`,
