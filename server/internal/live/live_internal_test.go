@@ -198,6 +198,42 @@ func TestFleetTotals(t *testing.T) {
 	})
 }
 
+// Rules of a fleet that come and go take nothing with them: the sums over all rules are what instances
+// have counted.
+func TestFleetRulesComeAndGo(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 3))
+			all := startFleet(&reports.Memory{}, 3)
+			time.Sleep(15 * time.Second)
+			want := int64(0)
+			for range 100 {
+				i, rule := all[random.IntN(len(all))], [...]string{"login", "search"}[random.IntN(2)]
+				n := random.Int64N(5)
+				want += n
+				i.count(rule, Limited, n)
+				time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
+				if random.IntN(3) == 0 { // its counts have been read
+					time.Sleep(tick + tick/10)
+					i.mu.Lock()
+					delete(i.counts.Rules, rule)
+					i.mu.Unlock()
+					time.Sleep(tick + tick/10) // that it is gone has been read
+				}
+			}
+			time.Sleep(15 * time.Second)
+			for _, i := range all {
+				if total := i.Totals(); total.All[Limited] != want || total.Outcomes[Limited] != want {
+					t.Errorf("seed %d: instance %s has counted %d by rules and %d in all, want %d", seed, i.ID, total.All[Limited], total.Outcomes[Limited], want)
+				}
+			}
+			for _, i := range all {
+				i.end()
+			}
+		})
+	}
+}
+
 // While an instance restarts, dies or joins, totals never fall, and never jump by what was
 // counted before.
 func TestFleetChanges(t *testing.T) {
