@@ -194,6 +194,7 @@ func (d *dashboard) store(set *rules.Set) {
 	d.lines("Time of a call", "Calls that failed count, too.", "s", target{q.quantile(0.5, "stint_store_seconds"), "p50"}, target{q.quantile(0.99, "stint_store_seconds"), "p99"})
 	d.lines("Calls", "A second, and how many fail.", "reqps", target{q.rate("stint_store_seconds_count"), "calls"}, target{d.by("kind", "stint_store_errors_total"), "failed: {{kind}}"})
 	d.lines("Decided without the store", "By on_store_error, a second.", "reqps", target{d.by("rule, policy", "stint_fallback_decisions_total"), "{{rule}}: {{policy}}"})
+	d.lines("Store away", "For how long, at the instance that has missed it longest.", "s", target{"max(" + q.metric("stint_store_down_seconds") + ")", "away"})
 	d.lines("Circuit breaker", "How many instances call the store.", "short", target{"sum by (state) (" + q.metric("stint_breaker_state") + ")", "{{state}}"})
 	d.lines("Refused without a call", "Remembered refusals, a second.", "reqps", target{q.rate("stint_denials_remembered_total"), "remembered"})
 	if has(set, leased) {
