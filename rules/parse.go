@@ -231,11 +231,19 @@ func (p *parser) rules(n *yamlnode.Node) {
 
 func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression {
 	if len(n.Content) > 0 {
-		p.Report(n, "want an expression: quote one that begins with a bracket, as in '[client.ip, request.path]'")
+		hint := "quote one that begins with a bracket, as in '[client.ip, request.path]'"
+		if n.Tag == "!!map" {
+			hint = `this is a mapping to YAML: quote one that begins with a brace or holds ": ", as in 'has(attrs.plan) ? attrs.plan == "free" : true'`
+		}
+		p.Report(n, "want an expression: %s", hint)
 		return nil
 	}
 	source, ok := p.Scalar(n, "an expression")
 	if !ok || p.compiler.Err() != nil {
+		return nil
+	}
+	if network, err := expr.ParseNetwork(source, p.set.NAT64); err == nil && want == expr.Condition {
+		p.Report(n, "want an expression, have a network or an address: write client.ip in cidr(%q)", network)
 		return nil
 	}
 	e, problems := p.compiler.Compile(source, want)

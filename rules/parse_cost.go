@@ -75,26 +75,23 @@ func parseMaxHold(text string) (int, error) {
 	return 0, fmt.Errorf("max_hold %q: must be a share from 1%% to 100%%, such as 50%%", expr.Clip(text))
 }
 
-func parseTokensAPI(text string) (TokensAPI, error) {
-	api, err := limittext.OneOf(OpenAI, Anthropic, Gemini)(text)
-	if err != nil {
-		return NoTokens, fmt.Errorf("tokens %w", err)
-	}
-	return api, nil
+// tokensAPI makes a reader of the API in a field.
+func (p *parser) tokensAPI(field string, to *TokensAPI) func(*yamlnode.Node) {
+	return yamlnode.Parsed(p.Reader, to, limittext.OneOf(field, OpenAI, Anthropic, Gemini))
 }
 
 func (p *parser) tokens(to *Tokens) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		var api TokensAPI
 		if len(n.Content) == 0 {
-			yamlnode.Parsed(p.Reader, &api, parseTokensAPI)(n)
+			p.tokensAPI("tokens", &api)(n)
 			*to = NewTokens(api)
 			return
 		}
 		const most = 1 << 40
 		t := NewTokens(OpenAI)
 		found := p.Mapping(n, yamlnode.Fields{
-			"api":             yamlnode.Parsed(p.Reader, &api, parseTokensAPI),
+			"api":             p.tokensAPI("api", &api),
 			"default_output":  p.Int64(&t.DefaultOutput, 1, most),
 			"output_weight":   p.Int64(&t.OutputWeight, 1, 1000),
 			"bytes_per_token": p.Int64(&t.BytesPerToken, 1, 100),

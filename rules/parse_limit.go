@@ -151,8 +151,9 @@ func parsePer(text string) (stint.CalendarUnit, error) {
 		if _, notTime := limittext.Period(text); notTime == nil {
 			return 0, fmt.Errorf("per %q: must be day, week, month or year; for other times write period: %s", text, text)
 		}
+		return 0, fmt.Errorf("per %w", err)
 	}
-	return unit, err
+	return unit, nil
 }
 
 // hold reads the field hold of a limit: true, or a time.

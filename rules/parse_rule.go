@@ -65,7 +65,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 	}
 }
 
-var onErrors = limittext.OneOf(stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny)
+var onErrors = limittext.OneOf("on_store_error", stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny)
 
 func hasLeakyBucket(limits []*stint.Limit) bool {
 	return slices.ContainsFunc(limits, func(l *stint.Limit) bool { return l.Spec().Algorithm == stint.LeakyBucket })

@@ -121,7 +121,7 @@ c.yaml:4:9: server is given twice, first at a.yaml:2: only one file may have it
 		{"every file's problems", []string{"rulez: []", "rules: [5]", "rules: []", "rules: []\n\nenabled: 5"},
 			`a.yaml:1:1: unknown field "rulez": did you mean rules? (fields: alerts, blocklist, credential_headers, enabled, errors, ipv6_prefix, nat64_prefixes, refusal, repeatable, rules, safelist, server, tiers, trusted_proxies)
 b.yaml:1:9: want a mapping, have the number "5"
-d.yaml:3:10: want true or false, have the number "5"
+d.yaml:3:10: enabled: want true or false, have the number "5"
 `},
 		{"an empty file", []string{"rules: []", ""}, "b.yaml:1:1: the file is empty\n"},
 		{"no files", nil, "rules: no files to read rules from\n"},

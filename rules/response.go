@@ -89,7 +89,7 @@ func (u Unsettled) String() string { return nameOf(unsettledNames[:], uint8(u)) 
 
 // ParseUnsettled is the inverse of String.
 func ParseUnsettled(text string) (Unsettled, error) {
-	return limittext.OneOf(Keep, GiveBack)(text)
+	return limittext.OneOf("unsettled", Keep, GiveBack)(text)
 }
 
 // CostAfter is what a request did cost under the rule's budgets (see IsBudget). If the response does

@@ -100,7 +100,7 @@ func (m Mode) String() string { return nameOf(modeNames[:], uint8(m)) }
 
 // ParseMode is the inverse of String.
 func ParseMode(text string) (Mode, error) {
-	return limittext.OneOf(Enforce, Shadow, Off)(text)
+	return limittext.OneOf("mode", Enforce, Shadow, Off)(text)
 }
 
 // MarshalText is String; an error where m is no mode.
@@ -115,7 +115,7 @@ func (m Mode) MarshalText() ([]byte, error) {
 func (m *Mode) UnmarshalText(text []byte) error {
 	mode, err := ParseMode(string(text))
 	if err != nil {
-		return fmt.Errorf("mode %w", err)
+		return err
 	}
 	*m = mode
 	return nil

@@ -139,7 +139,7 @@ func ReadCode(name string) (int, error) {
 	if i := slices.Index(codes[1:], name); i >= 0 {
 		return i + 1, nil
 	}
-	return 0, fmt.Errorf("%q is no code of gRPC for an error%s (codes: %s)", limittext.Clip(name), spelling.Hint(name, codes[1:]), strings.Join(codes[1:], ", "))
+	return 0, fmt.Errorf("code %q: not one of gRPC for an error%s (codes: %s)", limittext.Clip(name), spelling.Hint(name, codes[1:]), strings.Join(codes[1:], ", "))
 }
 
 // family says how values are written into a body.

@@ -82,8 +82,9 @@ func Duration(d time.Duration) string {
 	return s
 }
 
-// OneOf makes a reader of the String of one of the given values, in any case.
-func OneOf[T fmt.Stringer](all ...T) func(text string) (T, error) {
+// OneOf makes a reader of the String of one of the given values, in any case. field is what errors
+// call it.
+func OneOf[T fmt.Stringer](field string, all ...T) func(text string) (T, error) {
 	return func(text string) (none T, _ error) {
 		names := make([]string, len(all))
 		for i, v := range all {
@@ -91,7 +92,7 @@ func OneOf[T fmt.Stringer](all ...T) func(text string) (T, error) {
 				return v, nil
 			}
 		}
-		return none, fmt.Errorf("%q: must be one of %s", Clip(text), strings.Join(names, ", "))
+		return none, fmt.Errorf("%s %q: must be one of %s", field, Clip(text), strings.Join(names, ", "))
 	}
 }
 

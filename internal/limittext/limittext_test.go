@@ -10,13 +10,13 @@ import (
 
 func TestOneOf(t *testing.T) {
 	all := []stint.OnError{stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny}
-	read := limittext.OneOf(all...)
+	read := limittext.OneOf("on_store_error", all...)
 	for _, want := range all {
 		if got, err := read(want.String()); got != want || err != nil {
 			t.Errorf("%s: got %s, %v", want, got, err)
 		}
 	}
-	const want = `"open": must be one of local, allow, deny`
+	const want = `on_store_error "open": must be one of local, allow, deny`
 	if _, err := read("open"); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -37,7 +37,9 @@ func (r *Reader) Mapping(n *Node, fields Fields) map[string]*Node {
 		}
 		found[name.Value] = value
 		read, ok := fields[name.Value]
-		if !ok {
+		if ok {
+			r.field, r.value = name.Value, value
+		} else {
 			read, ok = fields[""]
 		}
 		if !ok {

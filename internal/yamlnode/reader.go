@@ -47,6 +47,9 @@ type Reader struct {
 	problems []Problem
 	more     int    // problems beyond maxKept
 	prefix   string // of the text of each
+	// field names the field that Mapping reads at present, which has the value value.
+	field string
+	value *Node
 }
 
 // Problem is one thing wrong with a file.
@@ -127,6 +130,12 @@ func (r *Reader) parse() *Node {
 // oneLine escapes text of the file for a message: !%0a is a tag that is a new line.
 func oneLine(s string) string { return strings.Trim(strconv.Quote(s), `"`) }
 
+// yamlHints say what is likely wrong where package yaml says the text before.
+var yamlHints = map[string]string{
+	"found character that cannot start any token":    ": indent by spaces, not tabs, and quote a text that begins with @ or `",
+	"mapping values are not allowed in this context": `: quote a text that holds ": ", and indent the fields of one mapping alike`,
+}
+
 // splitLine splits an error of package yaml, "yaml: line 3: what", whose line may be missing or
 // the block's.
 func splitLine(err error) (int, string) {
@@ -134,10 +143,7 @@ func splitLine(err error) (int, string) {
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
 		if number, what, ok := strings.Cut(rest, ": "); ok {
 			if line, err := strconv.Atoi(number); err == nil {
-				if what == "found character that cannot start any token" {
-					what += ": indent by spaces, not tabs, and quote a text that begins with @ or `"
-				}
-				return line, "not YAML: " + what
+				return line, "not YAML: " + what + yamlHints[what]
 			}
 		}
 	}

@@ -84,7 +84,7 @@ server:
 f.yaml:3:11: want text, have the number "8080" (quote it: "8080")
 f.yaml:4:3: unknown field "timout": did you mean timeout? (fields: algorithm, algorithms, debug, hosts, listen, timeout, workers)
 f.yaml:5:12: period "5 seconds": write 5s
-f.yaml:6:10: want true or false, have the text "yes"
+f.yaml:6:10: debug: want true or false, have the text "yes"
 f.yaml:7:14: unknown algorithm "magic": one of token_bucket, leaky_bucket, fixed_window, sliding_log, sliding_window, in_flight
 f.yaml:8:14: want text, have the number "5" (quote it: "5")
 f.yaml:8:17: want text, have a list

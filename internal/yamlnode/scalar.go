@@ -122,7 +122,11 @@ func (r *Reader) wantTag(n *Node, tag, what string) bool {
 	if tag == "!!str" && n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
 		hint = " (quote it: " + quote(n.Value) + ")"
 	}
-	r.Report(n, "want %s, have %s%s", what, describe(n), hint)
+	name := ""
+	if tag == "!!bool" && n == r.value { // what takes one of a few words says its name
+		name = r.field + ": "
+	}
+	r.Report(n, "%swant %s, have %s%s", name, what, describe(n), hint)
 	return false
 }
 

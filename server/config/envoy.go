@@ -113,7 +113,7 @@ func parseStatsd(text string) (string, error) {
 
 func parseShares(text string) (string, error) {
 	if text != "demand" && text != "equal" {
-		return "", errors.New("quota_shares: want demand or equal")
+		return "", fmt.Errorf("quota_shares %.60q: want demand or equal", text)
 	}
 	return text, nil
 }

@@ -237,7 +237,13 @@ func readAmbiguous(r *yamlnode.Reader, allowed *rules.Ambiguity) func(*yamlnode.
 		r.Mapping(n, yamlnode.Fields{"allow": func(n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) {
 				var one rules.Ambiguity
-				yamlnode.Parsed(r, &one, rules.ParseAmbiguity)(n)
+				yamlnode.Parsed(r, &one, func(name string) (rules.Ambiguity, error) {
+					a, err := rules.ParseAmbiguity(name)
+					if err != nil {
+						return 0, fmt.Errorf("allow: %w", err)
+					}
+					return a, nil
+				})(n)
 				some |= one
 			})
 		}})
