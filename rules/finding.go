@@ -41,7 +41,7 @@ const (
 	codeLeaseInVain   = "ST010" // a lease that has no effect
 	CodeUnlikeRules   = "ST011" // other rules in the same namespace; found by servers
 	codeNoToken       = "ST012" // clients without a valid token escape a rule
-	CodeClaimsUnknown = "ST013" // claims without tokens configured; found by servers
+	CodeClaimsUnknown = "ST013" // claims without tokens configured; found in the settings
 	codeLooseKey      = "ST014" // a key that a client can vary
 	CodeCheckOpen     = "ST015" // anyone may use the check API; found in the settings
 	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise

@@ -44,7 +44,7 @@ func (s *Server) Findings() []rules.Finding {
 	if f, near := s.holdsFinding(); near {
 		beside = append(slices.Clone(beside), f)
 	}
-	return slices.Concat(beside, s.settings.Findings(set.Set), set.Findings, s.claimsFindings(set.Set), set.noticed.found, controls)
+	return slices.Concat(beside, s.settings.Findings(set.Set), set.Findings, set.noticed.found, controls)
 }
 
 // holdsFinding finds that this instance has room for few more holds of its own. What Redis holds takes
@@ -67,22 +67,6 @@ func (s *Server) noticeHolds() {
 	if was := s.manyHolds.Swap(near); near && !was {
 		s.log.Warn(f.Text, "code", f.Code)
 	}
-}
-
-// claimsFindings finds rules that need claims where no token is read.
-func (s *Server) claimsFindings(set *rules.Set) []rules.Finding {
-	why := ""
-	switch {
-	case s.claims == nil:
-		why = "the section server has no jwt"
-	case s.claims.Trusted && len(set.TrustedProxies) == 0:
-		why = "jwt is trusted: true while trusted_proxies is empty"
-	}
-	if why == "" || !set.UsesClaims() {
-		return nil
-	}
-	return []rules.Finding{{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, and " + why +
-		", so that only checks which send claims have any; configure how tokens are verified"}}
 }
 
 // notice finds a proxy that is missing in trusted_proxies. It is logged once for each set of

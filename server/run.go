@@ -75,9 +75,6 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 			s.log.Warn("the headers of a webhook are sent unencrypted: use a url with https", "webhook", w.Name)
 		}
 	}
-	for _, f := range s.claimsFindings(s.Rules()) {
-		s.log.Warn(f.Text, "code", f.Code)
-	}
 	s.Follow(ctx)
 	defer s.Close()
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))

@@ -169,6 +169,8 @@ func TestRulesCheckFindings(t *testing.T) {
 	put(t, filepath.Join(dir, "b.yml"), "blocklist: ['false']")
 	good := filepath.Join(t.TempDir(), "good.yaml")
 	put(t, good, limited(2, ""))
+	claims := filepath.Join(t.TempDir(), "claims.yaml")
+	put(t, claims, "server: {listen: \":8080\"}\nrules:\n  - {name: a, match: claims.sub == \"x\", limits: [1 per 1s]}\n")
 	warnings := dir + "/a.yaml:2:" // and what follows
 	for _, c := range []struct {
 		args      []string
@@ -178,6 +180,7 @@ func TestRulesCheckFindings(t *testing.T) {
 		{[]string{"check", dir}, 0, warnings, ""},
 		{[]string{"check", "--strict", dir}, 1, warnings, "stint: rules: 2 warnings, and --strict takes none"},
 		{[]string{"check", "--strict", good}, 0, good + ": 1 rules, version ", ""},
+		{[]string{"check", "--strict", claims}, 1, claims + ": warning ST013: ", "--strict takes none"},
 		{[]string{"check", "--strict"}, 2, "", "stint rules check FILE"},
 		{[]string{"check", t.TempDir()}, 1, "", "no file in it ends in .yaml or .yml"},
 	} {

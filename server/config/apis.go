@@ -63,6 +63,9 @@ func (s *Settings) Findings(set *rules.Set) (all []rules.Finding) {
 	if f, found := s.corsInVain(); found {
 		all = append(all, f)
 	}
+	if f, found := s.claimsUnknown(set); found {
+		all = append(all, f)
+	}
 	if s.AllImpatient() {
 		for _, rule := range set.Rules {
 			if rule.Tokens.API != rules.NoTokens && rule.Mode != rules.Off {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules"
 )
 
 // JWT says in which header requests have the tokens of clients (JSON Web Tokens), and when
@@ -112,4 +113,17 @@ func parseKeysURL(text string) (string, error) {
 func (j *JWT) KeysInTheClear() bool {
 	u, err := url.Parse(j.KeysURL)
 	return err == nil && u.Scheme == "http" && !httpfield.IsLoopback(u.Hostname())
+}
+
+// claimsUnknown finds rules that need claims where no token is read.
+func (s *Settings) claimsUnknown(set *rules.Set) (f rules.Finding, found bool) {
+	why := ""
+	switch {
+	case s.JWT == nil:
+		why = "the section server has no jwt"
+	case s.JWT.Trusted && len(set.TrustedProxies) == 0:
+		why = "jwt is trusted: true while trusted_proxies is empty"
+	}
+	return rules.Finding{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, and " + why +
+		", so that only checks which send claims have any; configure how tokens are verified"}, why != "" && set.UsesClaims()
 }
