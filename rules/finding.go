@@ -59,6 +59,10 @@ const (
 	CodeImpatient     = "ST028" // a route that gives up before the clients of models do; found in the settings
 	codeSpelledKey    = "ST029" // a key that is a credential as it was sent
 	CodeCORS          = "ST030" // CORS that is left to upstreams where there are none; found in the settings
+	codePattern       = "ST031" // a comparison with what looks like a pattern
+	codeNeverWarns    = "ST032" // a ban that comes before its warning
+	codeOmitted       = "ST033" // a key that a client may leave out
+	CodeNoQueue       = "ST034" // shape that delays nothing; found in the settings, too
 )
 
 // Codes are all of them.
@@ -66,7 +70,8 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient, codeSpelledKey, CodeCORS}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient, codeSpelledKey, CodeCORS,
+		codePattern, codeNeverWarns, codeOmitted, CodeNoQueue}
 }
 
 // String is the finding as a line of a report.
@@ -90,6 +95,8 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 		p.findCountedTwice(r, fields["limits"])
 	}
 	p.findBan(r, fields["penalty"])
+	p.findNeverWarns(r, fields["penalty"])
+	p.findQueue(r, fields["shape"])
 	p.findLease(r, fields["limits"])
 	p.findNotCalendar(r, fields["limits"])
 	p.findBudgets(r, fields)
@@ -245,6 +252,40 @@ func (p *parser) findBan(r *Rule, penalty *yamlnode.Node) {
 		p.found(CodeBanWithoutEnd, p.Place(penalty),
 			"rule %q bans for more than a year by the %dth ban, because growth is %d: set max_ban, such as max_ban: 7d", r.Name, bans, r.Penalty.Spec().Growth)
 	}
+}
+
+func (p *parser) findNeverWarns(r *Rule, penalty *yamlnode.Node) {
+	if r.Penalty == nil {
+		return
+	}
+	if s := r.Penalty.Spec(); s.BanAfter > 0 && s.WarnAfter >= s.BanAfter {
+		p.found(codeNeverWarns, p.Place(fieldOf(penalty, "warn_after")),
+			"rule %q never warns: warn_after is %d, and the violation number %d of ban_after bans, after which they count from 0 again; lower warn_after, or remove it", r.Name, s.WarnAfter, s.BanAfter)
+	}
+}
+
+// findQueue finds that shape has a queue of no places. That their turn comes after max_delay is found
+// in the settings.
+func (p *parser) findQueue(r *Rule, shape *yamlnode.Node) {
+	if !r.Shape {
+		return
+	}
+	for _, l := range r.Limits {
+		if l.Spec().Algorithm == stint.LeakyBucket && l.Capacity() == 1 {
+			p.found(CodeNoQueue, p.Place(shape),
+				"rule %q delays nothing: %s has a place for the request that passes, and none to wait in; raise burst, as in %q, with which up to 20 wait", r.Name, l.Terms(), withQueue(l))
+		}
+	}
+}
+
+// withQueue is the text of l with a queue.
+func withQueue(l *stint.Limit) string {
+	s := l.Spec()
+	s.Burst = 21
+	if other, err := stint.NewLimit(s); err == nil {
+		return other.Terms()
+	}
+	return l.Terms()
 }
 
 func banLength(p *stint.Penalty, before int) time.Duration {

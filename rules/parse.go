@@ -86,6 +86,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	s.findNoToken(seen.byClaims)
 	s.findUnusedDefaults(seen.defaults)
 	s.findLooseKeys(seen.keys)
+	s.findOmitted(seen.keys)
 	return s, nil
 }
 
@@ -271,6 +272,9 @@ func (p *parser) condition(n *yamlnode.Node) *expr.Expression {
 	}
 	for _, hint := range e.Hints {
 		p.found(codeNeverMatches, p.PlaceWithin(n, hint.Offset), "%s", hint.Text)
+	}
+	for _, hint := range e.Patterns {
+		p.found(codePattern, p.PlaceWithin(n, hint.Offset), "%s", hint.Text)
 	}
 	return e
 }

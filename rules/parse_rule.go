@@ -54,7 +54,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 	p.finishCosts(r, found, p.Problems() == before)
 	p.messages(found["message"], found["messages"], r)
 	if r.Shape && (r.watches || len(r.Limits) > 0) && !hasLeakyBucket(r.Limits) {
-		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
+		p.Report(found["shape"], `shape delays requests under a leaky_bucket, and the rule has no such limit: such as limits: ["10 per 1s leaky_bucket burst 50"], where up to 49 wait`)
 	}
 	p.findIn(r, found)
 	r.Settings = settings(found)

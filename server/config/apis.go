@@ -66,6 +66,7 @@ func (s *Settings) Findings(set *rules.Set) (all []rules.Finding) {
 	if f, found := s.claimsUnknown(set); found {
 		all = append(all, f)
 	}
+	all = append(all, s.queuesInVain(set)...)
 	if s.AllImpatient() {
 		for _, rule := range set.Rules {
 			if rule.Tokens.API != rules.NoTokens && rule.Mode != rules.Off {

@@ -62,3 +62,27 @@ func TestClaimsUnknown(t *testing.T) {
 		}
 	}
 }
+
+// Under max_delay, a request must be able to wait for its turn.
+func TestQueuesInVain(t *testing.T) {
+	for _, c := range []struct {
+		limit, delay, mode string
+		want               bool
+	}{
+		{"5 per 1m leaky_bucket", "", "enforce", true}, // a request each 12 s, and 10 s to wait
+		{"5 per 1m leaky_bucket", "", "off", false},
+		{"5 per 1m leaky_bucket", "max_delay: 12s", "enforce", false},
+		{"5 per 1m leaky_bucket", "max_delay: 11s", "shadow", true},
+		{"6 per 1m leaky_bucket", "", "enforce", false},
+		{"10 per 1s leaky_bucket", "max_delay: 99ms", "enforce", true},
+	} {
+		file := "server: {listen: \":1\", " + c.delay + "}\nrules: [{name: a, key: client.ip, limits: [" + c.limit + "], shape: true, mode: " + c.mode + "}]\n"
+		settings, set, err := config.Read([]rules.File{{Name: "f", Data: []byte(file)}}, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if all := settings.Findings(set); slices.ContainsFunc(all, func(f rules.Finding) bool { return f.Code == rules.CodeNoQueue }) != c.want || len(all) > 1 {
+			t.Errorf("%s: %v", file, all)
+		}
+	}
+}

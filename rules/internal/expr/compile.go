@@ -96,7 +96,8 @@ func (c *Compiler) Compile(source string, want *Type) (*Expression, []Problem) {
 		return nil, []Problem{{0, fmt.Sprintf("want %s, have %s: %s", want.want, cel.FormatCELType(t), want.hint)}}
 	}
 	e := newExpression(source, checked, found)
-	e.nat64, e.Hints = c.NAT64, hints(checked, c.NAT64)
+	e.nat64 = c.NAT64
+	e.Hints, e.Patterns = hints(checked, c.NAT64)
 	if err := c.plan(e, checked); err != nil {
 		offset, text := foldProblem(err, checked)
 		return nil, []Problem{{offset, text}}

@@ -69,6 +69,8 @@ type Expression struct {
 	// Hints are comparisons that cannot be meant as written, such as of request.path with
 	// a text that has no slash.
 	Hints []Problem
+	// Patterns are comparisons with what looks like a pattern, such as of request.path with "/a/*".
+	Patterns []Problem
 
 	// One of constant, Variable and program is set. The first two need no CEL to evaluate.
 	constant ref.Val

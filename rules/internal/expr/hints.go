@@ -18,20 +18,22 @@ import (
 const mostHints = 10
 
 // hints are the comparisons of an expression with texts that a variable never has, and its networks
-// that do not hold what they seem to.
-func hints(checked *cel.Ast, nat64 address.NAT64) (list []Problem) {
+// that do not hold what they seem to; patterns, those with what looks like a pattern.
+func hints(checked *cel.Ast, nat64 address.NAT64) (list, patterns []Problem) {
 	tree := checked.NativeRep()
 	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(part ast.Expr) {
 		for _, c := range comparisons(tree, part) {
-			if len(list) == mostHints {
+			if len(list)+len(patterns) == mostHints {
 				return
 			}
-			if why := wrongText(&c, nat64); why != "" {
+			if why := patternText(&c); why != "" {
+				patterns = append(patterns, Problem{startOf(checked, c.id), why})
+			} else if why := wrongText(&c, nat64); why != "" {
 				list = append(list, Problem{startOf(checked, c.id), why})
 			}
 		}
 	}))
-	return list
+	return list, patterns
 }
 
 // aNetwork is the subject of the text of a network.

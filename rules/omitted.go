@@ -1,0 +1,41 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stintdev/stint/rules/internal/expr"
+)
+
+// findOmitted looks for rules that a client escapes by leaving out what they count by, because no
+// other rule applies then. A match or a blocklist that reads the same shows that somebody thought of it,
+// and without its credential a request gets nothing of the upstream that asks for one.
+func (s *Set) findOmitted(all []keyAt) {
+	for _, at := range all {
+		r := at.rule
+		if at.node == nil || r.Mode != Enforce || r.watches || !r.key.Omits() || s.isCredential(r) || r.match != nil && r.match.ReadsSame(r.key) {
+			continue
+		}
+		if slices.ContainsFunc(s.blocklist.conditions, r.key.ReadsSame) || slices.ContainsFunc(s.written(), func(other *Rule) bool { return other.countsWithout(r) }) {
+			continue
+		}
+		s.Findings = append(s.Findings, Finding{codeOmitted, at.file.Place(at.node), fmt.Sprintf(
+			"rule %q counts by %s, which a client may leave out: the rule does not apply then, and no other surely does; add one with default: true and key: client.ip, or block such requests", r.Name, expr.Clip(r.Key))})
+	}
+}
+
+// countsWithout reports whether r is for the requests that other skips for want of a key.
+func (r *Rule) countsWithout(other *Rule) bool {
+	if r.Mode != Enforce || r.key.Omits() || r.key.Uses("claims") || r.key.Uses("attrs") {
+		return false
+	}
+	return r.Default || r.match == nil || r.Match == other.Match || r.match.ReadsSame(other.key)
+}
+
+// isCredential reports whether r counts by what its upstream asks for.
+func (s *Set) isCredential(r *Rule) bool {
+	return r.key.Uses("request.credential") || r.Tokens.API != NoTokens || slices.ContainsFunc(r.key.Headers, func(name string) bool {
+		return slices.ContainsFunc(s.credentialHeaders, func(h string) bool { return strings.EqualFold(h, name) })
+	})
+}

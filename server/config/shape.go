@@ -1,0 +1,30 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// queuesInVain finds rules that delay nothing, because a place in their queue leaves later than a
+// request may wait: where two come together, the second is refused.
+func (s *Settings) queuesInVain(set *rules.Set) (all []rules.Finding) {
+	for _, r := range set.Rules {
+		if !r.Shape || r.Mode == rules.Off {
+			continue
+		}
+		for _, l := range r.Limits {
+			spec := l.Spec()
+			if spec.Algorithm != stint.LeakyBucket || l.Capacity() == 1 { // the latter is found in the rules
+				continue
+			}
+			if step := spec.Period / time.Duration(spec.Amount); step > s.MaxDelay {
+				all = append(all, rules.Finding{Code: rules.CodeNoQueue, Text: fmt.Sprintf(
+					"rule %q delays nothing: under %s a request leaves every %s, and max_delay is %s, so that each that would have to wait is refused; raise max_delay, or remove shape", r.Name, l.Terms(), step.Round(time.Millisecond), s.MaxDelay)})
+			}
+		}
+	}
+	return all
+}
