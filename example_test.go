@@ -150,8 +150,10 @@ func ExamplePenalty() {
 		}
 		fmt.Print(d.Outcome, " ")
 	}
-	_ = limiter.Pardon(ctx, "192.0.2.1", penalty)
-	// Output: allowed allowed allowed allowed allowed limited limited warned warned banned banned
+	other, _ := limiter.Pardon(ctx, "192.0.2.2", penalty)
+	found, _ := limiter.Pardon(ctx, "192.0.2.1", penalty)
+	fmt.Println(other, found)
+	// Output: allowed allowed allowed allowed allowed limited limited warned warned banned banned false true
 }
 
 // How do I ask for many users in one round trip?

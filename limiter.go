@@ -2,6 +2,7 @@ package stint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -317,13 +318,20 @@ func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error
 	return Reset(ctx, l.store(), &r)
 }
 
-// Pardon forgets the violations of key under a penalty and lifts its ban. The
-// error wraps ErrUnsupported where the Store cannot do it.
-func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) error {
-	if err := checkPunished(key, p); err != nil {
-		return err
+// Pardon forgets the violations of key under p and lifts its ban. found says whether there was
+// anything to forget: if not, key or p may be another than the one that is punished. After an error,
+// found is false, and the key may be pardoned all the same. The error wraps ErrUnsupported where the
+// Store is no Inspector or no Resetter.
+func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) (found bool, err error) {
+	before, err := l.Record(ctx, key, p)
+	if errors.Is(err, ErrRequest) || errors.Is(err, ErrUnsupported) {
+		return false, err
 	}
-	return Reset(ctx, l.store(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+	// A Store that is away for the Record may be back, and layers around it forget in any case.
+	if err = errors.Join(err, Reset(ctx, l.store(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})); err != nil {
+		return false, err
+	}
+	return before.Violations > 0 || before.Bans > 0, nil
 }
 
 // Violate counts a violation of key under p that the caller has found, as if a limit had

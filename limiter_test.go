@@ -226,7 +226,7 @@ func TestBadRequests(t *testing.T) {
 	if _, err := l.Take(ctx, &stint.Request{Asks: []stint.Ask{ask}}, make([]stint.Decision, 2)); !errors.Is(err, stint.ErrRequest) {
 		t.Errorf("too many places: error %v", err)
 	}
-	if err := l.Pardon(ctx, "a", nil); !errors.Is(err, stint.ErrRequest) {
+	if _, err := l.Pardon(ctx, "a", nil); !errors.Is(err, stint.ErrRequest) {
 		t.Errorf("Pardon of nothing: error %v", err)
 	}
 	if err := l.Reset(ctx, "a"); !errors.Is(err, stint.ErrRequest) {

@@ -148,8 +148,8 @@ func TestFloodSparesBanned(t *testing.T) {
 		if d, err := l.Take(t.Context(), &r, nil); err != nil || d.Outcome != Banned || d.Penalty != p {
 			t.Errorf("the ban was forgotten: %+v, %v", d, err)
 		}
-		if err := l.Pardon(t.Context(), "bad", p); err != nil {
-			t.Fatal(err)
+		if found, err := l.Pardon(t.Context(), "bad", p); !found || err != nil {
+			t.Fatal(found, err)
 		}
 		if d, err := l.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
 			t.Errorf("pardoned, and refused: %+v, %v", d, err)

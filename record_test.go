@@ -37,11 +37,13 @@ func TestViolateStory(t *testing.T) {
 			banLeft time.Duration // of the decision
 			want    stint.Record  // right after
 		}{
+			{0, "pardon nothing", 0, 0, stint.Record{}},
 			{0, "take", stint.Allowed, 0, stint.Record{}},
 			{0, "violate", stint.Limited, 0, stint.Record{Violations: 1}},
 			{time.Hour, "take", stint.Warned, 0, stint.Record{Violations: 2}},
 			{2*time.Hour - time.Microsecond, "look", 0, 0, stint.Record{Violations: 2}},
 			{time.Microsecond, "look", 0, 0, stint.Record{}},
+			{0, "pardon nothing", 0, 0, stint.Record{}}, // that still counts
 			{0, "violate", stint.Limited, 0, stint.Record{Violations: 1}},
 			{0, "violate", stint.Warned, 0, stint.Record{Violations: 2}},
 			{0, "violate", stint.Banned, 30 * time.Minute, stint.Record{Bans: 1, BanLeft: 30 * time.Minute}},
@@ -53,6 +55,13 @@ func TestViolateStory(t *testing.T) {
 			{2 * time.Hour, "violate", stint.Limited, 0, stint.Record{Violations: 1, Bans: 2}},
 			{time.Hour, "look", 0, 0, stint.Record{Violations: 1}},
 			{0, "pardon", 0, 0, stint.Record{}},
+			{0, "pardon nothing", 0, 0, stint.Record{}},
+			{0, "violate", stint.Limited, 0, stint.Record{Violations: 1}},
+			{0, "pardon", 0, 0, stint.Record{}}, // violations without a ban
+			{0, "violate", stint.Limited, 0, stint.Record{Violations: 1}},
+			{0, "violate", stint.Warned, 0, stint.Record{Violations: 2}},
+			{0, "violate", stint.Banned, 30 * time.Minute, stint.Record{Bans: 1, BanLeft: 30 * time.Minute}},
+			{30 * time.Minute, "pardon", 0, 0, stint.Record{}}, // what makes the next ban longer
 		} {
 			time.Sleep(c.wait)
 			var d stint.Decision
@@ -70,8 +79,11 @@ func TestViolateStory(t *testing.T) {
 				if d != want {
 					t.Errorf("step %d: %+v, want %+v", i, d, want)
 				}
-			case "pardon":
-				err = l.Pardon(t.Context(), "eve", p)
+			case "pardon", "pardon nothing":
+				var found bool
+				if found, err = l.Pardon(t.Context(), "eve", p); found != (c.verb == "pardon") {
+					t.Errorf("step %d: %s found %v", i, c.verb, found)
+				}
 			}
 			c.want.Key, c.want.Penalty = "eve", "login"
 			r, err2 := l.Record(t.Context(), "eve", p)
@@ -177,7 +189,8 @@ func TestPardonWhileWalking(t *testing.T) {
 			other := fmt.Sprint((len(seen) * 7919) % n) // entries move into the places of what goes
 			err = l.Reset(t.Context(), other, limit)
 			if len(seen)%2 == 0 {
-				err = errors.Join(err, l.Pardon(t.Context(), r.Key, p))
+				_, err2 := l.Pardon(t.Context(), r.Key, p)
+				err = errors.Join(err, err2)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -208,7 +221,8 @@ func TestViolateRefusesNonsense(t *testing.T) {
 	} {
 		_, err1 := l.Violate(t.Context(), c.key, c.p)
 		_, err2 := l.Record(t.Context(), c.key, c.p)
-		for _, err := range []error{err1, err2, l.Pardon(t.Context(), c.key, c.p)} {
+		_, err3 := l.Pardon(t.Context(), c.key, c.p)
+		for _, err := range []error{err1, err2, err3} {
 			if !errors.Is(err, stint.ErrRequest) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -222,6 +236,7 @@ func TestNoRecords(t *testing.T) {
 	l := stint.NewLimiter(struct{ stint.Store }{new(stint.Memory)})
 	_, err1 := l.Violate(t.Context(), "k", p)
 	_, err2 := l.Record(t.Context(), "k", p)
+	_, err3 := l.Pardon(t.Context(), "k", p)
 	var errs []error
 	for r, err := range l.Banned(t.Context()) {
 		if r != (stint.Record{}) {
@@ -232,7 +247,7 @@ func TestNoRecords(t *testing.T) {
 	if len(errs) != 1 {
 		t.Fatalf("%d answers, want one error", len(errs))
 	}
-	for _, err := range append(errs, err1, err2) {
+	for _, err := range append(errs, err1, err2, err3) {
 		if !errors.Is(err, stint.ErrUnsupported) {
 			t.Errorf("error %v", err)
 		}

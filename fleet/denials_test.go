@@ -329,8 +329,8 @@ func TestDenialsViolations(t *testing.T) {
 	if n := s.Calls() - calls; n > 1 {
 		t.Errorf("%d calls of 10,000 by a key that is banned", n)
 	}
-	if err := l.Pardon(t.Context(), "k", p); err != nil {
-		t.Error(err)
+	if found, err := l.Pardon(t.Context(), "k", p); !found || err != nil {
+		t.Error(found, err)
 	}
 	flood()
 }
@@ -389,7 +389,7 @@ func TestDenialsAtOnce(t *testing.T) {
 				case 7:
 					_ = stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}})
 				case 57:
-					_ = l.Pardon(t.Context(), key, p)
+					_, _ = l.Pardon(t.Context(), key, p)
 				case 77:
 					s.connected(false)
 					s.connected(true)

@@ -256,8 +256,8 @@ func clusterBans(t *testing.T, s *redislimit.Store) {
 	if d, err := l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{victim}}, nil); err != nil || d.Outcome != stint.Limited {
 		t.Errorf("the victim: %+v, %v", d, err)
 	}
-	if err := l.Pardon(t.Context(), "bad", p); err != nil {
-		t.Error(err)
+	if found, err := l.Pardon(t.Context(), "bad", p); !found || err != nil {
+		t.Error(found, err)
 	}
 	if d, err := l.Take(t.Context(), &q, nil); err != nil || d.Outcome != stint.Limited {
 		t.Errorf("after the pardon: %+v, %v", d, err)

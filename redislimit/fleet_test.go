@@ -98,8 +98,8 @@ func TestListen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := two.Pardon(t.Context(), "k", p); err != nil {
-		t.Fatal(err)
+	if found, err := two.Pardon(t.Context(), "k", p); !found || err != nil {
+		t.Fatal(found, err)
 	}
 	ask := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: stint.MustLimit("9 per 1h sliding_log"), Cost: 1, Penalty: p}}}
 	await.Until(t, "pardoned", func() bool {

@@ -85,7 +85,8 @@ func (s *Server) newControl(c *Config) *control.Control {
 			Installed: s.installed,
 			Lifted:    s.lifted,
 			Pardon: func(ctx context.Context, key string, p *stint.Penalty) error {
-				return s.limiter.Pardon(ctx, key, p)
+				_, err := s.limiter.Pardon(ctx, key, p)
+				return err
 			},
 			Reloaded: s.metrics.reloaded,
 			Unread: func(err error) {
