@@ -18,7 +18,7 @@ rules:
     penalty: {warn_after: 3, ban_after: 5, ban_for: 30m}
     message: "{retry_after}, {violations} of {ban_after}"
     messages:
-      warned: {en: "{violations} of {ban_after}", de: "{violations} von {ban_after}", zh: "{violations} 次", zh-Hant: "{violations} 次數", pt-BR: "{violations} vezes"}
+      warned: {en: "{violations} of {ban_after}", de: "{violations} von {ban_after}", zh: "{violations} 次, {retry_after}", zh-Hant: "{violations} 次數, {retry_after}", pt-BR: "{violations} vezes"}
       banned: {de: "{violations}, {ban_left}, {limit}"}
       banned_by_hand: "by hand, {ban_left}"
 `))
@@ -26,7 +26,7 @@ rules:
 		t.Fatal(err)
 	}
 	m, p, l := set.Rules[0].Messages, set.Rules[0].Penalty, set.Rules[0].Limits[1]
-	warned := stint.Decision{Outcome: stint.Warned, Limit: l, Violations: 3, Penalty: p, RetryAfter: time.Second}
+	warned := stint.Decision{Outcome: stint.Warned, Limit: l, Violations: 3, Penalty: p, RetryAfter: 90 * time.Second}
 	imposed := stint.Decision{Outcome: stint.Banned, Limit: l, Violations: 5, Penalty: p, RetryAfter: time.Hour, BanLeft: time.Hour}
 	running := stint.Decision{Outcome: stint.Banned, Penalty: p, RetryAfter: time.Minute, BanLeft: time.Minute}
 	limited := stint.Decision{Outcome: stint.Limited, Limit: l, Violations: 1, Penalty: p}
@@ -40,8 +40,8 @@ rules:
 		{warned, false, "de", "3 von 5"},
 		{warned, false, "de-AT, en;q=0.9", "3 von 5"},
 		{warned, false, "fr, ja;q=0.9", "3 of 5"},
-		{warned, false, "fr, zh-CN;q=0.9, en;q=0.8", "3 次"},
-		{warned, false, "zh-TW", "3 次數"},
+		{warned, false, "fr, zh-CN;q=0.9, en;q=0.8", "3 次, 1 分钟 30 秒"},
+		{warned, false, "zh-TW", "3 次數, 1 分鐘 30 秒"},
 		{warned, false, "pt", "3 vezes"},
 		{warned, false, "de;q=0, *", "3 of 5"},
 		{warned, false, "@@@;;;q=q", "3 of 5"},

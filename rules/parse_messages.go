@@ -105,16 +105,16 @@ func (p *parser) template(n *yamlnode.Node, place int, r *Rule) message.Template
 	before := p.Problems()
 	p.Text(&text)(n)
 	if p.Problems() > before {
-		return nil
+		return message.Template{}
 	}
 	if text == "" || len(text) > maxMessage || strings.ContainsFunc(text, unicode.IsControl) {
 		p.Report(n, "%s: must be one line of 1 to %d bytes", messageFields[place], maxMessage)
-		return nil
+		return message.Template{}
 	}
 	t, offset, err := message.Parse(text)
 	if err != nil {
 		p.ReportWithin(n, offset, "%s: %s", messageFields[place], err)
-		return nil
+		return message.Template{}
 	}
 	for _, name := range t.Names() {
 		if why := r.cannotFill(name, place); why != "" {
