@@ -117,6 +117,37 @@ func ExampleGuard_key() {
 	// 42 true
 }
 
+// How do I see who is banned from a function, and lift the ban?
+func ExampleGuarded() {
+	penalty, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	users := stint.Guard[int, User]{
+		Name: "users", Limit: stint.MustLimit("1 per 1m"), Penalty: penalty,
+		Messages: stint.Messages{Limited: "slow down", Banned: "banned for {ban_left}", StillBanned: "still banned for {ban_left}"},
+	}.For(loadFromDatabase)
+
+	ann := stint.WithSubject(ctx, "ann")
+	for range 4 {
+		_, err := users.Call(ann, 42)
+		var refused *stint.RefusedError
+		if errors.As(err, &refused) {
+			fmt.Println(refused.Message)
+		}
+	}
+	key, _ := users.Key(ann, 42)
+	found, _ := users.Pardon(ann, 42)
+	bob, _ := users.Pardon(stint.WithSubject(ctx, "bob"), 42)
+	fmt.Println(key, found, bob)
+	// Output:
+	// slow down
+	// banned for 1h
+	// still banned for 1h
+	// users:subject=ann true false
+}
+
 // How do I wait for my turn rather than be refused?
 func ExampleLimiter_Wait() {
 	var limiter stint.Limiter

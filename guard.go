@@ -6,11 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
-	"regexp"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/stintdev/stint/internal/logline"
@@ -37,10 +33,11 @@ var defaultLimit = MustLimit("100 per 1m")
 type Guard[A, R any] struct {
 	// Name tells the counts of this Guard from those of others under the same Limit:
 	// Guards of one Name share them. "": the name of the function, such as
-	// "example.com/shop.loadUser". Give a Name if the function is a closure, whose name
-	// changes with the code around it, or in package main, for other programs may have
-	// one of that name: if Name and the Limit's are empty and the Store is no Memory,
-	// Wrap logs a warning.
+	// "example.com/shop.Cart.Load", and in package main "Cart.Load", whether the receiver
+	// is a pointer or not. All instances of a generic function have one name. Give a Name
+	// if the function is a closure, whose name changes with the code around it, or in
+	// package main, for other programs may have one of that name: if Name and the Limit's
+	// are empty and the Store is no Memory, Wrap logs a warning.
 	Name string
 	// Limiter decides. nil: each function that Wrap returns has one of its own, in
 	// memory.
@@ -50,7 +47,8 @@ type Guard[A, R any] struct {
 	// More are further limits of the same key, such as one an hour beside one a second. A call
 	// is charged under all of them or under none.
 	More []*Limit
-	// Key is the key that a call counts for. nil: the Caller of the context.
+	// Key is the key that a call counts for. nil: the Caller of the context. A Store has it
+	// after the Name; see Guarded.Key.
 	Key func(ctx context.Context, a A) string
 	// Anonymous says what becomes of calls whose key is "". The zero Anonymous refuses them: to
 	// limit all calls of the function together, set AnonymousShare.
@@ -79,7 +77,8 @@ type Guard[A, R any] struct {
 	Enabled func() bool
 	// Message is that of the RefusedError, for the caller who is refused. Messages has texts for
 	// single outcomes, which take its place. A text may name {retry_after}, {ban_left}, {limit},
-	// {violations}, {warn_after} and {ban_after}; {{ and }} are braces.
+	// {violations}, {warn_after} and {ban_after}; {{ and }} are braces. Waits are such as 12m 5s, and
+	// 12 分钟 5 秒 in a text with Chinese letters and no Japanese or Korean ones.
 	Message  string
 	Messages Messages
 	// Fallback answers in place of the function where a call is refused or cannot be decided,
@@ -95,6 +94,8 @@ type Guard[A, R any] struct {
 // Message.
 type Messages struct {
 	Limited, Warned, Banned string
+	// StillBanned is for calls during a ban, and Banned for the one that imposed it. "": Banned.
+	StillBanned string
 }
 
 // Wrap returns f, limited. A call that is refused returns a *RefusedError and
@@ -106,12 +107,7 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	if f == nil {
 		panic("stint: a Guard needs a function")
 	}
-	unnamed := g.Name == ""
-	if unnamed {
-		g.Name = runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
-	}
-	limited := g.prepare(unnamed)
-	return func(ctx context.Context, a A) (R, error) { return limited.call(ctx, a, f) }
+	return g.For(f).Call
 }
 
 // Inline returns what limits a part of a function of any signature, which calls it with that part.
@@ -126,10 +122,7 @@ func (g Guard[A, R]) Inline() func(ctx context.Context, a A, call func(context.C
 	if g.Name == "" {
 		panic("stint: a Guard that is used inline needs a Name")
 	}
-	limited := g.prepare(false)
-	return func(ctx context.Context, a A, call func(context.Context) (R, error)) (R, error) {
-		return limited.call(ctx, a, func(ctx context.Context, _ A) (R, error) { return call(ctx) })
-	}
+	return g.For(nil).Do
 }
 
 // guarded is a Guard made ready for calls.
@@ -138,12 +131,15 @@ type guarded[A, R any] struct {
 	prefix    string   // of keys
 	limits    []*Limit // all of them
 	holds     bool     // one of them is held
-	texts     [Banned + 1]message.Template
+	texts     [stillBanned + 1]message.Template
 	undecided logline.Line
 }
 
-// prepare makes g, which has a Name, ready. unnamed says that it is the function's.
-func (g Guard[A, R]) prepare(unnamed bool) *guarded[A, R] {
+// stillBanned is the place of Messages.StillBanned among the texts, which are by Outcome.
+const stillBanned = Banned + 1
+
+// prepare makes g ready, for a function of that name.
+func (g Guard[A, R]) prepare(function string) *guarded[A, R] {
 	switch {
 	case g.Wait && g.Penalty != nil:
 		panic("stint: a Guard that waits cannot have a Penalty")
@@ -163,7 +159,11 @@ func (g Guard[A, R]) prepare(unnamed bool) *guarded[A, R] {
 	if g.Limiter == nil {
 		g.Limiter = new(Limiter)
 	}
-	if unnamed && g.Limiter.mayBeShared() && isAmbiguous(g.Name) {
+	unnamed := g.Name == ""
+	if unnamed {
+		g.Name = nameOf(function)
+	}
+	if unnamed && g.Limiter.mayBeShared() && isAmbiguous(function) {
 		for _, l := range limits {
 			if l.spec.Name == "" {
 				slog.Default().Warn("stint: a Guard without a Name counts together with each function of that name, in other programs and versions too: set its Name, or name its Limit",
@@ -172,10 +172,9 @@ func (g Guard[A, R]) prepare(unnamed bool) *guarded[A, R] {
 		}
 	}
 	g.Limiter = Internal().WithFallback(g.Limiter)
-	// The length goes first, so that no two pairs of name and key are equal.
-	p := &guarded[A, R]{Guard: g, prefix: strconv.Itoa(len(g.Name)) + ":" + g.Name + ":", limits: limits}
+	p := &guarded[A, R]{Guard: g, prefix: keyPrefix.Replace(g.Name) + ":", limits: limits}
 	p.holds = slices.ContainsFunc(limits, (*Limit).IsHeld)
-	for outcome, text := range [...]string{Limited: g.Messages.Limited, Warned: g.Messages.Warned, Banned: g.Messages.Banned} {
+	for outcome, text := range [...]string{Limited: g.Messages.Limited, Warned: g.Messages.Warned, Banned: g.Messages.Banned, stillBanned: cmp.Or(g.Messages.StillBanned, g.Messages.Banned)} {
 		t, _, err := message.Parse(cmp.Or(text, g.Message))
 		if err != nil {
 			panic(fmt.Sprintf("stint: the text %q of a Guard: %s", cmp.Or(text, g.Message), err))
@@ -228,25 +227,24 @@ func (l *Limiter) mayBeShared() bool {
 	return l.Store != nil && !own
 }
 
-// isAmbiguous tells whether a function of another program, or another function of another
-// version of this one, may have the name of function.
-func isAmbiguous(function string) bool {
-	return strings.HasPrefix(function, "main.") || closure.MatchString(function)
+// key returns the key of a call in the Store, and "" if the call counts nowhere. The error names the limit.
+func (g *guarded[A, R]) key(ctx context.Context, a A) (string, error) {
+	key, err := g.Anonymous.key(g.Key(ctx, a))
+	if err != nil {
+		return "", fmt.Errorf("limit %s: %w", g.Limit, err)
+	}
+	if key == "" {
+		return "", nil
+	}
+	return g.prefix + key, nil
 }
-
-// closure matches what the compiler puts into the name of a closure.
-var closure = regexp.MustCompile(`\.func\d`)
 
 // pass lets a call pass, or returns why not. The Reservation is nil if nothing is held.
 func (g *guarded[A, R]) pass(ctx context.Context, a A) (*Reservation, error) {
-	key, err := g.Anonymous.key(g.Key(ctx, a))
-	if err != nil {
-		return nil, fmt.Errorf("limit %s: %w", g.Limit, err)
-	}
+	key, err := g.key(ctx, a)
 	if key == "" {
-		return nil, nil
+		return nil, err
 	}
-	key = g.prefix + key
 	var few [1]Ask // no allocation for what most ask
 	asks := few[:0]
 	cost, costs := int64(0), g.Cost != nil
@@ -296,7 +294,11 @@ func (g *guarded[A, R]) text(d *Decision) string {
 			v.Violations = v.BanAfter // which led to the ban that runs
 		}
 	}
-	return g.texts[max(d.Outcome, Limited)].Fill(&v)
+	place := max(d.Outcome, Limited)
+	if place == Banned && (d.Violations == 0 || d.Remembered) {
+		place = stillBanned
+	}
+	return g.texts[place].Fill(&v)
 }
 
 // take decides asks, and holds units of them if hold says so.
@@ -335,12 +337,18 @@ func WithClient(ctx context.Context, client string) context.Context {
 }
 
 // Caller is the key of a Guard without a Key: "subject=" and the subject of WithSubject, else
-// "client=" and the address of WithClient, else "". So no subject can pass for a client. A
-// Key of your own may add to it, such as the argument of the call.
+// that of Client. So no subject can pass for a client. A Key of your own may add to it, such
+// as the argument of the call.
 func Caller(ctx context.Context) string {
 	if s, _ := ctx.Value(subjectKey{}).(string); s != "" {
 		return "subject=" + s
 	}
+	return Client(ctx)
+}
+
+// Client is "client=" and the address of WithClient, or "" without one. It is for the Key of a
+// Guard that counts by address even if the caller is known.
+func Client(ctx context.Context) string {
 	if c, _ := ctx.Value(clientKey{}).(string); c != "" {
 		return "client=" + c
 	}

@@ -78,7 +78,7 @@ func TestGuardHoldsBesideOthers(t *testing.T) {
 			t.Errorf("while one runs: %s", got)
 		}
 		time.Sleep(time.Minute)
-		d, err := limiter.Peek(t.Context(), "4:held:ann", tokens)
+		d, err := limiter.Peek(t.Context(), "held:ann", tokens)
 		if err != nil || d.Remaining != 93 || d.Held != 0 {
 			t.Errorf("%d remain, %d held, %v", d.Remaining, d.Held, err)
 		}
@@ -88,18 +88,31 @@ func TestGuardHoldsBesideOthers(t *testing.T) {
 // Each outcome can have a text of its own, with placeholders as rules have them.
 func TestGuardMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := stint.Guard[int, int]{
+		guard := stint.Guard[int, int]{
 			Name: "texts", Key: func(context.Context, int) string { return "ann" }, Limit: stint.MustLimit("1 per 1h fixed_window"),
 			Penalty:  penalty(t, stint.PenaltySpec{Name: "p", WarnAfter: 2, BanAfter: 3, BanFor: 90 * time.Minute}),
 			Message:  "{{{limit}}}: no",
 			Messages: stint.Messages{Warned: "{violations} of {ban_after}, the first warning came at {warn_after}", Banned: "banned after {violations}, for {ban_left}"},
-		}.Wrap(one)
-		for i, want := range []string{
-			"1 <nil>", "limited: {1 per 1h fixed_window}: no", "warned: 2 of 3, the first warning came at 2",
-			"banned: banned after 3, for 1h 30m", "banned: banned after 3, for 1h 30m",
+		}
+		for name, banned := range map[string]string{
+			"":                        "banned: banned after 3, for 1h 29m",
+			"banned for {ban_left}":   "banned: banned for 1h 29m",
+			"还有 {ban_left}，共 {limit}": "banned: 还有 1 小时 29 分钟，共 1 per 1h fixed_window",
+			"還有 {retry_after}，請稍後再試":  "banned: 還有 1 小時 29 分鐘，請稍後再試",
+			"あと {retry_after}（3 回）です": "banned: あと 1h 29m（3 回）です",
 		} {
-			if got := outcome(f(t.Context(), 0)); got != want {
-				t.Errorf("call %d: %s, want %s", i, got, want)
+			guard.Limiter, guard.Messages.StillBanned = new(stint.Limiter), name
+			f := guard.Wrap(one)
+			for i, want := range []string{
+				"1 <nil>", "limited: {1 per 1h fixed_window}: no", "warned: 2 of 3, the first warning came at 2",
+				"banned: banned after 3, for 1h 30m", banned, banned,
+			} {
+				if i == 4 {
+					time.Sleep(time.Minute)
+				}
+				if got := outcome(f(t.Context(), 0)); got != want {
+					t.Errorf("call %d: %s, want %s", i, got, want)
+				}
 			}
 		}
 	})

@@ -299,7 +299,7 @@ func TestGuardCostAfter(t *testing.T) {
 		left := int64(100)
 		remains := func(want int64) {
 			t.Helper()
-			if got := remaining(t, &l, "1:g:k", limit); got != want {
+			if got := remaining(t, &l, "g:k", limit); got != want {
 				t.Errorf("%d remain, want %d", got, want)
 			}
 		}
@@ -388,8 +388,8 @@ func TestGuardInFlight(t *testing.T) {
 			if waits {
 				want = 0
 			}
-			if most != 2 || refused != want || remaining(t, l, "1:g:", limit) != 2 {
-				t.Errorf("waits %v: %d at once, %d refused, %d remain", waits, most, refused, remaining(t, l, "1:g:", limit))
+			if most != 2 || refused != want || remaining(t, l, "g:(anonymous)", limit) != 2 {
+				t.Errorf("waits %v: %d at once, %d refused, %d remain", waits, most, refused, remaining(t, l, "g:(anonymous)", limit))
 			}
 		}
 	})
@@ -412,7 +412,7 @@ func TestGuardInFlightPaced(t *testing.T) {
 			t.Errorf("%v after %d calls", err, calls)
 		}
 		time.Sleep(time.Second)
-		if n := remaining(t, l, "1:g:", limit); n != 5 {
+		if n := remaining(t, l, "g:(anonymous)", limit); n != 5 {
 			t.Errorf("%d remain, want 5", n)
 		}
 	})

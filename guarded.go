@@ -1,0 +1,100 @@
+package stint
+
+import (
+	"context"
+	"reflect"
+	"runtime"
+)
+
+// Guarded is a function that a Guard limits, with what is stored of its callers:
+//
+//	users := guard.For(loadUserFromDatabase)
+//	user, err := users.Call(ctx, 42)
+//	...
+//	found, err := users.Pardon(stint.WithSubject(ctx, "ann"), 42)
+//
+// Guard.For makes it. Its methods find the caller in the context and the argument, as Guard.Key does.
+// They return an error that wraps ErrRequest if the caller is not known and Guard.Anonymous refuses
+// that. What is stored stays as it is where Guard.Anonymous lets a call count nowhere. It may be
+// used from many goroutines at once.
+type Guarded[A, R any] struct {
+	guard *guarded[A, R]
+	f     func(context.Context, A) (R, error)
+}
+
+// For returns f, limited as by Wrap. f may be nil if g has a Name: for Do, and for a program
+// that looks at the callers of another one. For panics if g has no Name either, and where Wrap does.
+func (g Guard[A, R]) For(f func(context.Context, A) (R, error)) *Guarded[A, R] {
+	var function string
+	switch {
+	case f != nil:
+		function = runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+	case g.Name == "":
+		panic("stint: a Guard without a function needs a Name")
+	}
+	return &Guarded[A, R]{guard: g.prepare(function), f: f}
+}
+
+// Call calls the function, as what Wrap returns does. It panics if there is none.
+func (g *Guarded[A, R]) Call(ctx context.Context, a A) (R, error) { return g.guard.call(ctx, a, g.f) }
+
+// Do calls a part of a function, as what Inline returns does.
+func (g *Guarded[A, R]) Do(ctx context.Context, a A, call func(context.Context) (R, error)) (R, error) {
+	return g.guard.call(ctx, a, func(ctx context.Context, _ A) (R, error) { return call(ctx) })
+}
+
+// Name is the Guard's Name, or the function's.
+func (g *Guarded[A, R]) Name() string { return g.guard.Name }
+
+// Key returns the key that a call counts for in the Store, "loadUser:subject=ann": the Name, in which a
+// colon is %3A and a percent sign %25, a colon, and the Guard's Key. It is what Limiter.Pardon and other
+// methods of the Limiter take, what Decision.Key is, and what lists of bans show. "": the call counts
+// nowhere.
+func (g *Guarded[A, R]) Key(ctx context.Context, a A) (string, error) { return g.guard.key(ctx, a) }
+
+// Peek returns how the caller stands under the limits, as Limiter.Peek does: of several, under the one
+// with the least left. Bans have no part in it; see Record.
+func (g *Guarded[A, R]) Peek(ctx context.Context, a A) (Decision, error) {
+	key, err := g.guard.key(ctx, a)
+	switch {
+	case err != nil:
+		return Decision{}, err
+	case key == "":
+		return Decision{Allowed: true, Outcome: Allowed, By: ByPolicy}, nil
+	}
+	r := Request{Asks: make([]Ask, 0, len(g.guard.limits))}
+	for _, l := range g.guard.limits {
+		r.Asks = append(r.Asks, Ask{Key: key, Limit: l, Peek: true, OnError: g.guard.OnError})
+	}
+	return g.guard.Limiter.Take(ctx, &r, nil)
+}
+
+// Record returns the violations and the ban of the caller under the Guard's Penalty, as Limiter.Record
+// does. Without a Penalty, the error wraps ErrRequest.
+func (g *Guarded[A, R]) Record(ctx context.Context, a A) (Record, error) {
+	key, err := g.guard.key(ctx, a)
+	if key == "" {
+		return Record{}, err
+	}
+	return g.guard.Limiter.Record(ctx, key, g.guard.Penalty)
+}
+
+// Pardon forgets the violations of the caller under the Guard's Penalty and lifts the ban, as
+// Limiter.Pardon does. found says whether there was anything to forget. Without a Penalty, the error wraps
+// ErrRequest.
+func (g *Guarded[A, R]) Pardon(ctx context.Context, a A) (found bool, err error) {
+	key, err := g.guard.key(ctx, a)
+	if key == "" {
+		return false, err
+	}
+	return g.guard.Limiter.Pardon(ctx, key, g.guard.Penalty)
+}
+
+// Reset makes the caller as if unknown under all limits, as Limiter.Reset does. A ban stays; see Pardon.
+func (g *Guarded[A, R]) Reset(ctx context.Context, a A) error {
+	key, err := g.guard.key(ctx, a)
+	if key == "" {
+		return err
+	}
+	return g.guard.Limiter.Reset(ctx, key, g.guard.limits...)
+}
