@@ -119,7 +119,7 @@ func ExampleGuard_key() {
 
 // How do I see who is banned from a function, and lift the ban?
 func ExampleGuarded() {
-	penalty, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
+	penalty, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 2, BanFor: 48 * time.Hour})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -143,8 +143,8 @@ func ExampleGuarded() {
 	fmt.Println(key, found, bob)
 	// Output:
 	// slow down
-	// banned for 1h
-	// still banned for 1h
+	// banned for 2d
+	// still banned for 2d
 	// users:subject=ann true false
 }
 

@@ -2,6 +2,7 @@ package stint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -151,6 +152,20 @@ func (internals) RefuseDelayed(d *Decision, each []Decision, longest time.Durati
 		}
 	}
 	d.Allowed, d.Outcome, d.RetryAfter, d.Delay = false, Limited, delay-max(0, longest), 0
+}
+
+// Refused returns the decision and the message of the *RefusedError that err is or wraps. A call that was
+// allowed and cannot wait out its delay is refused with it.
+func (internals) Refused(err error) (d Decision, message string, ok bool) {
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		return Decision{}, "", false
+	}
+	d = refused.Decision
+	if d.Allowed {
+		internals{}.RefuseDelayed(&d, nil, 0)
+	}
+	return d, refused.Message, true
 }
 
 // JoinKey makes one key of n parts. It is empty if all of them are.

@@ -9,7 +9,8 @@ import (
 
 // A RefusedError is a denial where only an error can be returned. It wraps
 // context.DeadlineExceeded if a wait would have helped, but the context's deadline comes
-// first.
+// first. httplimit.Dialect.Refuse, grpclimit.Refuse and connectlimit.Refuse answer a client with
+// it.
 type RefusedError struct {
 	Decision
 	// Message is that of the Guard, for the caller who is refused; "": none.

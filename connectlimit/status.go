@@ -8,6 +8,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/rpclimit"
 )
 
@@ -26,6 +27,18 @@ func errorOf(err error) error {
 	}
 	set(e.Meta(), refused.Trailer)
 	return e
+}
+
+// Refuse returns what a handler returns for err. If that is or wraps a *stint.RefusedError, such as that of a
+// stint.Guard, it is a *connect.Error with connect.CodeResourceExhausted, the details and the metadata that
+// Server gives refusals with the Dialect d, and the Message of the error. All else, and nil, is returned as
+// it is.
+func Refuse(d httplimit.Dialect, err error) error {
+	refused, ok := rpclimit.RefusalOf(d, err)
+	if !ok {
+		return err
+	}
+	return errorOf(refused)
 }
 
 // refusalOf is errorOf, and nil for nil.

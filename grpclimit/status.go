@@ -1,14 +1,17 @@
 package grpclimit
 
 import (
+	"context"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/rpclimit"
 )
 
@@ -28,6 +31,23 @@ func statusOf(err error) error {
 		return &statusError{refused}
 	}
 	return err
+}
+
+// Refuse returns what a handler returns for err. If that is or wraps a *stint.RefusedError, such as that of a
+// stint.Guard, it is RESOURCE_EXHAUSTED with the details of ServerOptions and the Message of the error, and the
+// trailer of the call of ctx gets the metadata of the Dialect d. All else, and nil, is returned as it is:
+//
+//	user, err := loadUser(ctx, id)
+//	if err != nil {
+//		return nil, grpclimit.Refuse(ctx, httplimit.XRateLimit, err)
+//	}
+func Refuse(ctx context.Context, d httplimit.Dialect, err error) error {
+	refused, ok := rpclimit.RefusalOf(d, err)
+	if !ok {
+		return err
+	}
+	_ = grpc.SetTrailer(ctx, lower(refused.Trailer)) // fails only if ctx is not of a call, or that is over
+	return statusOf(refused)
 }
 
 // GRPCStatus is for package status.

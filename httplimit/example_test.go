@@ -1,11 +1,13 @@
 package httplimit_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -233,4 +235,25 @@ func ExampleNewErrorFormat() {
 	// Output:
 	// {"error": {"code": "limited", "wait": 3600}}
 	// <h1>Too many requests</h1><p>Too many requests. The limit is 1 per 1h. Retry after 3600 seconds.</p>
+}
+
+// How do I answer a request when a Guard in the handler refuses?
+func ExampleDialect_Refuse() {
+	load := stint.Guard[string, string]{Limit: stint.MustLimit("1 per 1h"), Message: "One report an hour.", Anonymous: stint.AnonymousShare}.Wrap(
+		func(_ context.Context, id string) (string, error) { return "report " + id, nil })
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		report, err := load(r.Context(), "7")
+		if httplimit.XRateLimit.Refuse(w, r, err) {
+			return
+		}
+		fmt.Fprint(w, report)
+	})
+	for range 2 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/reports/7", nil))
+		fmt.Println(w.Code, w.Header().Get("Retry-After") != "", strings.Contains(w.Body.String(), "One report an hour."))
+	}
+	// Output:
+	// 200 false false
+	// 429 true true
 }

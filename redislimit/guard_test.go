@@ -14,7 +14,7 @@ import (
 func TestGuardedFromAnotherProcess(t *testing.T) {
 	server := redistest.Start(t)
 	p := penalty(t, stint.PenaltySpec{Name: "p", BanAfter: 2, BanFor: time.Hour})
-	guard := stint.Guard[int, int]{Name: "load: all", Limit: stint.MustLimit("load: 1 per 1h fixed_window"), Penalty: p, OnError: stint.OnErrorDeny}
+	guard := stint.Guard[int, int]{Name: "load: all", Limit: stint.MustLimit("load: 1 per 1h"), Penalty: p, OnError: stint.OnErrorDeny}
 	guard.Limiter = stint.NewLimiter(open(t, server.URL()+unhurried))
 	load := guard.For(loadUser)
 	guard.Limiter = stint.NewLimiter(open(t, server.URL()+unhurried))

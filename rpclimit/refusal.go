@@ -45,12 +45,12 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // undecided returns the refusal of a call for which Decide returned err; nil: it passes.
 func (g *Gate) undecided(ctx context.Context, c *Call, err error) *Refusal {
 	var refused *Refusal
-	var overloaded *httplimit.Overloaded
+	var full *httplimit.Overloaded
 	switch {
 	case errors.As(err, &refused):
 		return refused
-	case errors.As(err, &overloaded):
-		refused = unavailable("The server is overloaded and accepts no more calls right now.", max(time.Second, overloaded.RetryAfter))
+	case errors.As(err, &full):
+		refused = overloaded(full.RetryAfter)
 	case errors.Is(err, stint.ErrRequest):
 		refused = &Refusal{Code: code.Code_INVALID_ARGUMENT, Message: "The call cannot be counted: the value that it is counted by is missing, too long, or sent more than once."}
 		var detailed interface{ Detail() string }
@@ -73,6 +73,11 @@ func unavailable(message string, retryAfter time.Duration) *Refusal {
 	r := &Refusal{Code: code.Code_UNAVAILABLE, Message: message}
 	r.retry(retryAfter)
 	return r
+}
+
+// overloaded returns a refusal because this process has no capacity.
+func overloaded(retryAfter time.Duration) *Refusal {
+	return unavailable("The server is overloaded and accepts no more calls right now.", max(time.Second, retryAfter))
 }
 
 // ended returns the refusal of a call whose context ended with err while it waited.
@@ -123,6 +128,23 @@ func (g *Gate) refusal(a *Answer) *Refusal {
 		r.Details = append(r.Details, a.quotaFailure(r.Message))
 	}
 	return r
+}
+
+// RefusalOf returns the refusal of a call whose handler got err, if that is or wraps a
+// *stint.RefusedError, such as that of a stint.Guard: as a Server with the Dialect d refuses, with the Message of
+// the error, and with UNAVAILABLE if Limiter.Instance refused. Packages grpclimit and connectlimit have Refuse, which makes it the error of their library.
+func RefusalOf(d httplimit.Dialect, err error) (refused *Refusal, ok bool) {
+	decision, message, ok := stint.Internal().Refused(err)
+	if !ok {
+		return nil, false
+	}
+	if decision.By == stint.ByInstance {
+		refused = overloaded(decision.RetryAfter)
+	} else {
+		refused = (&Gate{server: Server{Dialect: d}}).refusal(&Answer{Decision: decision, Message: message})
+	}
+	refused.Err = err
+	return refused, true
 }
 
 // retry tells the client when to retry; 0: not at all.

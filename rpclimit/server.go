@@ -135,7 +135,7 @@ func (g *Gate) Begin(ctx context.Context, c *Call) (running *Running, refused *R
 	if g.inFlight != nil {
 		place, no := g.inFlight.Enter(nil, g.addr(c))
 		if no != room.None {
-			return nil, unavailable("The server is overloaded and accepts no more calls right now.", time.Second)
+			return nil, overloaded(0)
 		}
 		r.place = place
 		defer func() {
