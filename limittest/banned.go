@@ -75,7 +75,7 @@ func (c *records) step() {
 	var err error
 	verb := "take"
 	violator, violates := stint.As[stint.Violator](c.store)
-	resetter, resets := stint.As[stint.Resetter](c.store)
+	_, resets := stint.As[stint.Resetter](c.store)
 	switch n := c.rng.IntN(10); {
 	case n < 5 && violates:
 		verb = "violate"
@@ -83,8 +83,11 @@ func (c *records) step() {
 		want, _ = c.model.Violate(ctx, &stint.Request{Asks: []stint.Ask{a}})
 	case n < 7 && resets:
 		verb, a.Limit = "pardon", nil
-		err = resetter.Reset(ctx, &stint.Request{Asks: []stint.Ask{a}})
-		_ = c.model.Reset(ctx, &stint.Request{Asks: []stint.Ask{a}})
+		var found bool
+		found, err = stint.NewLimiter(c.store).Pardon(ctx, a.Key, a.Penalty)
+		if want, _ := stint.NewLimiter(&c.model).Pardon(ctx, a.Key, a.Penalty); found != want {
+			c.Errorf("Pardon of %.20q found something: %v, want %v", a.Key, found, want)
+		}
 	default:
 		if n == 9 {
 			a.Limit, a.Cost = nil, 0 // the ban alone
