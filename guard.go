@@ -295,7 +295,7 @@ func (g *guarded[A, R]) text(d *Decision) string {
 		}
 	}
 	place := max(d.Outcome, Limited)
-	if place == Banned && (d.Violations == 0 || d.Remembered) {
+	if Internal().BanRan(d) {
 		place = stillBanned
 	}
 	return g.texts[place].Fill(&v)

@@ -168,6 +168,11 @@ func (internals) Refused(err error) (d Decision, message string, ok bool) {
 	return d, refused.Message, true
 }
 
+// BanRan reports whether d, a refusal by a ban, is due to one that ran already, and did not begin with it.
+func (internals) BanRan(d *Decision) bool {
+	return d.Outcome == Banned && (d.Violations == 0 || d.Remembered)
+}
+
 // JoinKey makes one key of n parts. It is empty if all of them are.
 func (internals) JoinKey(n int, part func(i int) string) string {
 	var b []byte

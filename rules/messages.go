@@ -22,6 +22,7 @@ const (
 	limitedText = iota
 	warnedText
 	bannedText
+	stillBannedText
 	byHandText
 	anyText // of message: for what has no text of its own
 	messagePlaces
@@ -58,6 +59,9 @@ func (m *Messages) Text(d *stint.Decision, byHand bool, languages string) string
 		place = bannedText
 	}
 	t := m.texts[place]
+	if s := m.texts[stillBannedText]; s != nil && place == bannedText && stint.Internal().BanRan(d) {
+		t = s
+	}
 	if t == nil {
 		t = m.texts[anyText]
 	}

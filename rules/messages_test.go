@@ -66,6 +66,29 @@ rules:
 			t.Errorf("%s: %q, want %q", wait, got, want)
 		}
 	}
+	remembered := imposed
+	remembered.Remembered = true
+	for _, texts := range []struct {
+		messages             string
+		began, ran, ranTwice string // the last is remembered by an instance
+	}{
+		{"messages: {banned: now, still_banned: '{ban_left} left'}", "now", "1m left", "1h left"},
+		{"messages: {still_banned: still}", "", "still", "still"},
+		{"messages: {banned: banned}", "banned", "banned", "banned"},
+		{"message: any, messages: {still_banned: '还剩 {ban_left}'}", "any", "还剩 1 分钟", "还剩 1 小时"},
+	} {
+		set, err := rules.Parse("r.yaml", []byte("rules: [{name: a, key: client.ip, limits: [5 per 1m], penalty: {ban_after: 5, ban_for: 30m}, "+texts.messages+"}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := set.Rules[0].Messages
+		if began, ran, again := m.Text(&imposed, false, ""), m.Text(&running, false, ""), m.Text(&remembered, false, ""); began != texts.began || ran != texts.ran || again != texts.ranTwice {
+			t.Errorf("%s: %q, %q, %q", texts.messages, began, ran, again)
+		}
+		if got := m.Text(&running, true, ""); strings.Contains(got, "still") || strings.Contains(got, "left") {
+			t.Errorf("%s: by hand: %q", texts.messages, got)
+		}
+	}
 	if (*rules.Messages)(nil).Text(&warned, false, "de") != "" {
 		t.Error("no messages have a text")
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // messageFields name the texts of a rule's messages, by their places.
-var messageFields = [...]string{limitedText: "limited", warnedText: "warned", bannedText: "banned", byHandText: "banned_by_hand", anyText: "message"}
+var messageFields = [...]string{limitedText: "limited", warnedText: "warned", bannedText: "banned", stillBannedText: "still_banned", byHandText: "banned_by_hand", anyText: "message"}
 
 const (
 	maxMessage   = 1024
@@ -56,7 +56,7 @@ func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
 func (r *Rule) neverTells(place int) string {
 	warns, bans := r.Penalty != nil && r.Penalty.Spec().WarnAfter > 0, r.Penalty != nil && r.Penalty.Spec().BanAfter > 0
 	switch {
-	case place == bannedText && !bans:
+	case (place == bannedText || place == stillBannedText) && !bans:
 		return "the rule has no penalty with ban_after"
 	case (place == limitedText || place == warnedText) && r.watches:
 		return "a rule without limits refuses nothing except while a ban runs"
@@ -136,8 +136,8 @@ func (r *Rule) cannotFill(name string, place int) string {
 		return "the rule's penalty has no warn_after"
 	case name == "ban_after" && r.Penalty.Spec().BanAfter == 0:
 		return "the rule's penalty has no ban_after"
-	case name == "ban_left" && place != bannedText && place != byHandText:
-		return "only banned and banned_by_hand have one"
+	case name == "ban_left" && place != bannedText && place != stillBannedText && place != byHandText:
+		return "only banned, still_banned and banned_by_hand have one"
 	case name == "limit" && r.watches:
 		return "the rule has no limits"
 	}
