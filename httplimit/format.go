@@ -28,7 +28,7 @@ type ErrorFormat = errorformat.Format
 //	{status}               the HTTP status, a number
 //	{decision_id}          Answer.ID
 //	{retry_after_seconds}  as in Retry-After, a number
-//	{retry_after}          the same as 45s, 12m 5s or 1d 4h; ∞ if no wait helps
+//	{retry_after}          the same as 45s, 12m 5s or 1d 4h, in any language; ∞ if no wait helps
 //	{ban_left}             how long a ban still runs, likewise
 //	{limit}, {limit_name}  the limit that refused
 //	{violations}, {warn_after}, {ban_after}  numbers, of refusals that count as violations
