@@ -82,6 +82,7 @@ rules:
       limited: {en: 'Try again in {retry_after}, the limit is {limit}.', de: 'Wieder in {retry_after}.'}
       warned: {en: '{violations} of {ban_after}.', zh: '第 {violations} 次，共 {ban_after} 次。'}
       banned: 'Banned for {ban_left}.'
+      still_banned: {en: 'Still banned for {ban_left}.', zh: '仍在封禁，还有 {ban_left}。'}
 `
 
 // Every API refuses in the language of the client, with the number of violations.
@@ -101,7 +102,8 @@ func TestMessages(t *testing.T) {
 				{"zh-CN", "warned", "第 2 次，共 4 次。", 2, "2;warn-after=2;ban-after=4"},
 				{"fr", "warned", "3 of 4.", 3, "3;warn-after=2;ban-after=4"},
 				{"fr", "banned", "Banned for 30m.", 4, "4;warn-after=2;ban-after=4"},
-				{"fr", "banned", "Banned for 30m.", 0, ""},
+				{"fr", "banned", "Still banned for 30m.", 0, ""},
+				{"zh-CN", "banned", "仍在封禁，还有 30 分钟。", 0, ""},
 			} {
 				_, h, got := ask("/login", fmt.Sprintf(next, 1), c.languages)
 				if i == 0 {
