@@ -12,6 +12,7 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // Internal is for the packages of this module, such as redislimit and fleet. No other
@@ -252,7 +253,7 @@ func (internals) DryRun(ctx context.Context, s Store, r *Request, out []Decision
 		return err
 	}
 	if len(out) != len(r.Asks) {
-		return fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
+		return fmt.Errorf("stint: %w: room for %s on %s", ErrRequest, spelling.Several(len(out), "decision"), spelling.Several(len(r.Asks), "ask"))
 	}
 	dry := *r
 	dry.Asks = make([]Ask, 0, len(r.Asks)+1)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/counts"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // Limiter decides requests: it checks them and passes them to a Store. The zero Limiter
@@ -173,7 +174,7 @@ func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decisio
 		return Decision{}, err
 	}
 	if out != nil && len(out) != len(r.Asks) {
-		return Decision{}, fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
+		return Decision{}, fmt.Errorf("stint: %w: room for %s on %s", ErrRequest, spelling.Several(len(out), "decision"), spelling.Several(len(r.Asks), "ask"))
 	}
 	for i := range r.Asks {
 		l.unnamed.look(r.Asks[i].Key, r.Asks[i].Limit)
@@ -246,7 +247,7 @@ func checkEach(r, first *Request, each []Decision) error {
 		return fmt.Errorf("stint: %w: its instant differs from that of the first request", ErrRequest)
 	}
 	if each != nil && len(each) != len(r.Asks) {
-		return fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(each), len(r.Asks))
+		return fmt.Errorf("stint: %w: room for %s on %s", ErrRequest, spelling.Several(len(each), "decision"), spelling.Several(len(r.Asks), "ask"))
 	}
 	return r.check()
 }

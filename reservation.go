@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // ErrHoldLost means that a hold no longer counted when it was to be settled, so that nothing was
@@ -134,7 +135,7 @@ func (r *Reservation) Settle(ctx context.Context, cost ...int64) error {
 		return nil
 	}
 	if n := len(cost); n > 1 && n != r.asks {
-		return fmt.Errorf("stint: %w: %d costs for a request of %d asks", ErrRequest, n, r.asks)
+		return fmt.Errorf("stint: %w: %s for a request of %s", ErrRequest, spelling.Several(n, "cost"), spelling.Several(r.asks, "ask"))
 	}
 	for _, c := range cost {
 		if err := checkCost(c); err != nil {

@@ -21,8 +21,12 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	s := "stint: " + e.Outcome.String()
-	if e.Limit != nil {
+	switch {
+	case e.Limit == nil:
+	case e.Outcome == Limited:
 		s += " to " + named(e.Limit)
+	default: // banned or warned
+		s += " under " + named(e.Limit)
 	}
 	switch {
 	case e.Allowed: // but its delay ends after the deadline

@@ -12,6 +12,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/errorformat"
 	"github.com/stintdev/stint/internal/message"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // ErrorFormat is how refusals and other errors are answered in place of problem details: with which
@@ -82,7 +83,7 @@ func NewErrorFormat(spec ErrorFormatSpec) (*ErrorFormat, error) {
 		}
 	}
 	if len(spec.Headers) > errorformat.MaxHeaders || len(spec.Bodies) > errorformat.MaxBodies {
-		return nil, fmt.Errorf("httplimit: %d headers and %d bodies: at most %d and %d", len(spec.Headers), len(spec.Bodies), errorformat.MaxHeaders, errorformat.MaxBodies)
+		return nil, fmt.Errorf("httplimit: %s and %s: at most %d and %d", spelling.Several(len(spec.Headers), "header"), spelling.Several(len(spec.Bodies), "body"), errorformat.MaxHeaders, errorformat.MaxBodies)
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Headers)) {
 		h, offset, err := errorformat.ReadHeader(name, spec.Headers[name])

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
 
@@ -81,7 +82,7 @@ func (a *applier) add(c *Controls) {
 	each(a, c.Bans, a.ban, oneQuota[*Ban](MaxBans, "bans"))
 	each(a, c.Silences, a.silence, oneQuota[*Silence](MaxSilences, "silences"))
 	if over := len(c.Lifts) - MaxLifts; over > 0 {
-		a.report("lifts", fmt.Errorf("%d of the lifts have no effect: at most %d are allowed; drop the oldest", over, MaxLifts))
+		a.report("lifts", fmt.Errorf("%s without effect: at most %d are allowed; drop the oldest", spelling.Several(over, "lift"), MaxLifts))
 	}
 }
 
@@ -138,7 +139,7 @@ func each[T any, E interface {
 		}
 	}
 	for _, q := range full {
-		a.report(q.first, fmt.Errorf("it is one of %d entries without effect: at most %d %s are allowed; remove some", q.over, q.most, q.what))
+		a.report(q.first, fmt.Errorf("%s without effect: at most %d %s are allowed; remove some", spelling.Several(q.over, "entry"), q.most, q.what))
 	}
 }
 

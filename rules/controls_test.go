@@ -255,12 +255,12 @@ func TestQuotas(t *testing.T) {
 	c.Lifts = make([]rules.Lift, rules.MaxLifts+1)
 	w, problems := s.With(&c)
 	want := []rules.Problem{
-		{ID: "o10000", Text: "it is one of 2 entries without effect: at most 10000 overrides are allowed; remove some"},
-		{ID: "s1000", Text: "it is one of 1 entries without effect: at most 1000 networks on the safelist are allowed; remove some"},
-		{ID: "m100", Text: "it is one of 1 entries without effect: at most 100 expressions on the blocklist are allowed; remove some"},
-		{ID: "b10000", Text: "it is one of 2 entries without effect: at most 10000 bans are allowed; remove some"},
-		{ID: "q1000", Text: "it is one of 1 entries without effect: at most 1000 silences are allowed; remove some"},
-		{ID: "lifts", Text: "1 of the lifts have no effect: at most 1000 are allowed; drop the oldest"},
+		{ID: "o10000", Text: "2 entries without effect: at most 10000 overrides are allowed; remove some"},
+		{ID: "s1000", Text: "1 entry without effect: at most 1000 networks on the safelist are allowed; remove some"},
+		{ID: "m100", Text: "1 entry without effect: at most 100 expressions on the blocklist are allowed; remove some"},
+		{ID: "b10000", Text: "2 entries without effect: at most 10000 bans are allowed; remove some"},
+		{ID: "q1000", Text: "1 entry without effect: at most 1000 silences are allowed; remove some"},
+		{ID: "lifts", Text: "1 lift without effect: at most 1000 are allowed; drop the oldest"},
 	}
 	if !slices.Equal(problems, want) {
 		t.Errorf("got %+v", problems)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
@@ -104,7 +105,7 @@ func problems(parsers []*parser) error {
 		}
 	}
 	if silent > 0 {
-		errs = append(errs, fmt.Errorf("rules: and %d more files have problems", silent))
+		errs = append(errs, fmt.Errorf("rules: and %s with problems", spelling.Several(silent, "more file")))
 	}
 	if len(errs) == 1 {
 		return errs[0]

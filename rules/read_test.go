@@ -161,7 +161,7 @@ func TestParseFilesProblems(t *testing.T) {
 		files[i] = rules.File{Name: "a.yaml", Data: []byte("nothing: right")}
 	}
 	_, err := rules.ParseFiles(files)
-	if err == nil || strings.Count(err.Error(), "\n") != 20 || !strings.HasSuffix(err.Error(), "\nrules: and 980 more files have problems") {
+	if err == nil || strings.Count(err.Error(), "\n") != 20 || !strings.HasSuffix(err.Error(), "\nrules: and 980 more files with problems") {
 		t.Error(err)
 	}
 }

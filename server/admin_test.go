@@ -358,7 +358,7 @@ func TestExplain(t *testing.T) {
 		o, s := newOperator(t)
 		outcomes(t, s, login, 3)
 		before := o.want(200, "POST", "/v1/explain", login, `"outcome":"limited","rule":"login"`,
-			"2 of 2 used, 0 left; refuses, would allow in 1m0s", "penalty: 1 violations (banned at 3)", "Rule api does not apply")
+			"2 of 2 used, 0 left; refuses, would allow in 1m0s", "penalty: 1 violation (banned at 3)", "Rule api does not apply")
 		expect(t, o.want(200, "POST", "/v1/explain", login), before) // it takes nothing
 		o.want(200, "POST", "/v1/explain", `{"operation":"login","client":"192.0.2.1","cost":3}`, `"retry_after_us":-1`, "more than the limit allows at once")
 		o.want(200, "POST", "/v1/explain", `{"operation":"api","attrs":{"user":"42","plan":"gold"}}`, `"outcome":"allowed"`, `"tier":"gold"`, "100 per 1m")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/lookup"
@@ -282,7 +283,7 @@ func recordWords(r *stint.Record, p *stint.Penalty) string {
 	if spec.BanAfter > 0 {
 		marks = append(marks, fmt.Sprintf("banned at %d", spec.BanAfter))
 	}
-	return fmt.Sprintf("penalty: %d violations (%s)", r.Violations, strings.Join(marks, ", "))
+	return fmt.Sprintf("penalty: %s (%s)", spelling.Several(r.Violations, "violation"), strings.Join(marks, ", "))
 }
 
 func banWords(b *rules.Ban) string {

@@ -33,7 +33,7 @@ rules:
 		}
 		ask("warns", `"Rule warns`, `2 per 1m fixed_window: 0 of 2 used, 2 left; allows"`, `penalty: 0 violations (warned from 1)"`, `"It would be allowed."`)
 		outcomes(t, s, `{"operation":"bans","client":"192.0.2.1"}`, 3)
-		ask("bans", `2 of 2 used, 0 left; refuses, would allow in 1m0s, unused in 1m0s"`, `penalty: 1 violations (warned from 2, banned at 3)"`, `"It would be refused (warned) by rule bans."`)
+		ask("bans", `2 of 2 used, 0 left; refuses, would allow in 1m0s, unused in 1m0s"`, `penalty: 1 violation (warned from 2, banned at 3)"`, `"It would be refused (warned) by rule bans."`)
 		outcome(t, s, `{"operation":"bans","client":"192.0.2.1"}`)
 		ask("bans", `"It would be refused (banned) by rule bans."`)
 		outcome(t, s, `{"operation":"bans","client":"192.0.2.1"}`)

@@ -170,7 +170,7 @@ func TestKeysOfRulesWithoutLimits(t *testing.T) {
 	o := operator{t, s.Admin()}
 	asked(s.Gateway(), "/401")
 	o.want(200, "POST", "/v1/keys/show", `{"rule":"watch","key":"192.0.2.1"}`, `"limits":[]`, `"penalty":{"violations":1,`)
-	o.want(200, "POST", "/v1/explain", `{"client":"192.0.2.1"}`, "penalty: 1 violations", "It would be allowed.")
+	o.want(200, "POST", "/v1/explain", `{"client":"192.0.2.1"}`, "penalty: 1 violation", "It would be allowed.")
 	o.want(422, "POST", "/v1/keys/refund", `{"rule":"watch","key":"192.0.2.1","cost":1}`, "watch has no limits")
 	o.want(200, "GET", "/v1/rules", "", `"name":"watch"`, `"limits":[]`)
 }

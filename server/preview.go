@@ -240,13 +240,26 @@ func (p *trial) count(t tried) {
 func refusedBy(now, then *trial) []adminapi.PreviewRule {
 	all := []adminapi.PreviewRule{}
 	listed := map[string]bool{}
+	shadowNow, shadowThen := shadowRules(now.served.Set), shadowRules(then.served.Set)
 	for _, set := range []*rules.Set{then.served.Set, now.served.Set} {
 		for _, r := range set.Rules {
 			if (now.refused[r.Name] > 0 || then.refused[r.Name] > 0) && !listed[r.Name] {
 				listed[r.Name] = true
-				all = append(all, adminapi.PreviewRule{Name: r.Name, Now: now.refused[r.Name], Then: then.refused[r.Name]})
+				all = append(all, adminapi.PreviewRule{Name: r.Name, Now: now.refused[r.Name], Then: then.refused[r.Name],
+					ShadowNow: shadowNow[r.Name], ShadowThen: shadowThen[r.Name]})
 			}
 		}
 	}
 	return all
+}
+
+// shadowRules are the names of the rules in shadow mode.
+func shadowRules(set *rules.Set) map[string]bool {
+	names := map[string]bool{}
+	for _, r := range set.Rules {
+		if r.Mode == rules.Shadow {
+			names[r.Name] = true
+		}
+	}
+	return names
 }

@@ -178,7 +178,7 @@ rules:
 	if !reflect.DeepEqual(p.Missing, []string{`request.headers["x-user"]`}) || p.Requests != 11 || p.Now != (adminapi.PreviewCounts{Allowed: 10, Refused: 1}) || p.Then != (adminapi.PreviewCounts{Allowed: 4, Refused: 7}) {
 		t.Errorf("%+v", p)
 	}
-	if !reflect.DeepEqual(p.Rules, []adminapi.PreviewRule{{Name: "agents", Then: 6}, {Name: "watched", Then: 8}}) {
+	if !reflect.DeepEqual(p.Rules, []adminapi.PreviewRule{{Name: "agents", Then: 6}, {Name: "watched", Then: 8, ShadowThen: true}}) {
 		t.Errorf("%+v", p.Rules)
 	}
 	if len(p.Sample) != 3 || p.Sample[0].Path != "/search" || p.Sample[0].Method != "GET" || p.Sample[0].Now != "allowed" || p.Sample[0].Then != "limited" {

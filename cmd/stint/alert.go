@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -67,7 +68,7 @@ func printAlerts(w io.Writer, all adminapi.Alerts) {
 			fmt.Fprintf(w, "%s: %s has used %.0f %% of a limit of %s, %s\n", shown(a.Name), shownKey(k.Key), k.Usage*100, shown(k.Rule), instant(k.At))
 		}
 		if d := a.Delivered; d != nil {
-			fmt.Fprintf(w, "%s: sent to %d of %s, %s\n", shown(a.Name), d.By, several(int64(d.Of), "webhook"), instant(d.At))
+			fmt.Fprintf(w, "%s: sent to %d of %s, %s\n", shown(a.Name), d.By, spelling.Several(d.Of, "webhook"), instant(d.At))
 		}
 		for _, f := range a.Past {
 			if f.Resolved != nil {

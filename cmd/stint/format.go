@@ -92,13 +92,6 @@ func micros(us int64) string {
 	return strings.Join(parts[:min(2, len(parts))], " ")
 }
 
-func several(n int64, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // table is rows of cells under heads. A column in which nothing stands is left out.
 type table struct {
 	heads []string

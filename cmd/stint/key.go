@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -126,7 +127,7 @@ func printKey(w io.Writer, k adminapi.KeyState) {
 		lines.add("override", shown(k.Override.ID)+": "+overrideWords(k.Override))
 	}
 	if p := k.Penalty; p != nil {
-		text := several(p.Violations, "violation") + ", " + several(p.Bans, "ban") + " in a row"
+		text := spelling.Several(p.Violations, "violation") + ", " + spelling.Several(p.Bans, "ban") + " in a row"
 		if p.BanLeft != 0 {
 			text += ", banned for " + micros(p.BanLeft) + " more"
 		}
@@ -175,6 +176,6 @@ func printHolds(w io.Writer, limits []adminapi.KeyLimit) {
 }
 
 func printReleased(w io.Writer, r adminapi.Released) {
-	fmt.Fprintln(w, "released: "+several(r.Released, "hold"))
+	fmt.Fprintln(w, "released: "+spelling.Several(r.Released, "hold"))
 	printKey(w, r.KeyState)
 }

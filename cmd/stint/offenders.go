@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -112,7 +113,7 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
 }
 
 func printOffenders(w io.Writer, all adminapi.Offenders) {
-	fmt.Fprintf(w, "%s by %s since %s, %s: %d in all\n", plain(all.Of), plain(all.By), instant(all.Since.Truncate(time.Second)), several(all.Instances, "instance"), all.Total)
+	fmt.Fprintf(w, "%s by %s since %s, %s: %d in all\n", plain(all.Of), plain(all.By), instant(all.Since.Truncate(time.Second)), spelling.Several(all.Instances, "instance"), all.Total)
 	if all.Missing != "" {
 		fmt.Fprintln(w, "not complete:", plain(all.Missing))
 	}

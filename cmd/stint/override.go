@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -25,7 +26,7 @@ func overrideCommand() *cobra.Command {
 
 func overrideChange(o *adminapi.Override) string {
 	if o.Times > 0 {
-		return fmt.Sprintf("%d times", o.Times)
+		return spelling.Several(o.Times, "time")
 	}
 	return plain(strings.Join(o.Limits, "; "))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -33,6 +34,16 @@ Nothing is changed.`,
 	})
 }
 
+// wouldRefuse is how many requests a rule refused. Those of a rule in shadow mode are not among the
+// refused, and passed.
+func wouldRefuse(n int64, inShadow bool) string {
+	text := strconv.FormatInt(n, 10)
+	if inShadow {
+		text += " (shadow)"
+	}
+	return text
+}
+
 func printPreview(w io.Writer, p adminapi.Preview) {
 	of := "all clients"
 	if p.Share > 1 {
@@ -42,7 +53,7 @@ func printPreview(w io.Writer, p adminapi.Preview) {
 		fmt.Fprintln(w, "no requests in the last minutes")
 		return
 	}
-	fmt.Fprintf(w, "%s of %s, since %s\n", several(p.Requests, "request"), of, instant(p.From))
+	fmt.Fprintf(w, "%s of %s, since %s\n", spelling.Several(p.Requests, "request"), of, instant(p.From))
 	if p.Partial {
 		fmt.Fprintln(w, "not all that were recorded: it took too long, or there were too many keys")
 	}
@@ -54,7 +65,7 @@ func printPreview(w io.Writer, p adminapi.Preview) {
 	t.row("allowed", number(p.Now.Allowed), number(p.Then.Allowed))
 	t.row("refused", number(p.Now.Refused), number(p.Then.Refused))
 	for _, r := range p.Rules {
-		t.row("  by "+shown(r.Name), number(r.Now), number(r.Then))
+		t.row("  by "+shown(r.Name), wouldRefuse(r.Now, r.ShadowNow), wouldRefuse(r.Then, r.ShadowThen))
 	}
 	t.print(w)
 	if len(p.Sample) == 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -114,10 +115,10 @@ func (e *envoyFiles) check(files []string, strict bool, out io.Writer) error {
 			fmt.Fprintln(out, finding)
 		}
 		warnings += len(findings)
-		fmt.Fprintf(out, "%s: %d rules, version %s\n", name, len(set.Rules), set.Version)
+		fmt.Fprintf(out, "%s: %s, version %s\n", name, spelling.Several(len(set.Rules), "rule"), set.Version)
 	}
 	if strict && warnings > 0 {
-		errs = append(errs, fmt.Errorf("rules: %d warnings, and --strict takes none", warnings))
+		errs = append(errs, fmt.Errorf("rules: %s, and --strict takes none", spelling.Several(warnings, "warning")))
 	}
 	return errors.Join(errs...)
 }

@@ -100,8 +100,8 @@ func TestRulesCheck(t *testing.T) {
 		code      int
 		out, errs string
 	}{
-		{[]string{"check", good}, 0, "good.yaml: 1 rules, version ", ""},
-		{[]string{"check", good, bad}, 1, "good.yaml: 1 rules", "bad.yaml:1:"},
+		{[]string{"check", good}, 0, "good.yaml: 1 rule, version ", ""},
+		{[]string{"check", good, bad}, 1, "good.yaml: 1 rule", "bad.yaml:1:"},
 		{[]string{"check", filepath.Join(dir, "none.yaml")}, 1, "", "no such file"},
 		{[]string{"check"}, 2, "", "stint rules check FILE"},
 		{[]string{"check", "--fast", good}, 2, "", "rules check: unknown flag: --fast"},
@@ -179,7 +179,7 @@ func TestRulesCheckFindings(t *testing.T) {
 	}{
 		{[]string{"check", dir}, 0, warnings, ""},
 		{[]string{"check", "--strict", dir}, 1, warnings, "stint: rules: 2 warnings, and --strict takes none"},
-		{[]string{"check", "--strict", good}, 0, good + ": 1 rules, version ", ""},
+		{[]string{"check", "--strict", good}, 0, good + ": 1 rule, version ", ""},
 		{[]string{"check", "--strict", claims}, 1, claims + ": warning ST013: ", "--strict takes none"},
 		{[]string{"check", "--strict"}, 2, "", "stint rules check FILE"},
 		{[]string{"check", t.TempDir()}, 1, "", "no file in it ends in .yaml or .yml"},
@@ -189,7 +189,7 @@ func TestRulesCheckFindings(t *testing.T) {
 		if code != c.code || !strings.HasPrefix(out.String(), c.out) || !strings.Contains(errs.String(), c.errs) || c.errs == "" && errs.Len() > 0 {
 			t.Errorf("%v: exit %d, %q, %q", c.args, code, out.String(), errs.String())
 		}
-		if c.out == warnings && (strings.Count(out.String(), ": warning ST00") != 2 || !strings.Contains(out.String(), dir+": 1 rules, version ")) {
+		if c.out == warnings && (strings.Count(out.String(), ": warning ST00") != 2 || !strings.Contains(out.String(), dir+": 1 rule, version ")) {
 			t.Errorf("%v: %s", c.args, &out)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 )
@@ -62,7 +63,7 @@ func printStatus(w io.Writer, s adminapi.Status) {
 	}
 	lines.add("decides", decidesWords(&s.Store))
 	if s.Store.Breaker != "" {
-		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
+		lines.add("breaker", plain(s.Store.Breaker)+", "+spelling.Several(s.Store.Instances, "instance"))
 	}
 	if m := s.Memory; m.Bytes > 0 { // of an instance that tells
 		lines.add("memory", fmt.Sprintf("at most %s of %s (%s)", config.ByteSize(m.Sum), config.ByteSize(m.Bytes), plain(m.From)))
@@ -84,7 +85,7 @@ func rulesWords(r *adminapi.RulesStatus) string {
 	case "fleet":
 		source = fmt.Sprintf("from the fleet, number %d", r.Number)
 	}
-	return fmt.Sprintf("%s, version %s, %s, taken %s", several(int64(r.Count), "rule"), shown(r.Version), source, instant(r.Taken))
+	return fmt.Sprintf("%s, version %s, %s, taken %s", spelling.Several(r.Count, "rule"), shown(r.Version), source, instant(r.Taken))
 }
 
 func decidesWords(s *adminapi.StoreStatus) string {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -106,7 +107,7 @@ func (v *topView) summary() []string {
 		outcomes[i] = plain(outcome) + " " + perSecond(now.Outcomes[outcome])
 	}
 	var f facts
-	f.add("server", list(plain(v.host), instant(now.At.Truncate(time.Second)), several(now.Instances, "instance"), "rules "+shown(now.Version), fmt.Sprintf("controls %d", now.Controls)))
+	f.add("server", list(plain(v.host), instant(now.At.Truncate(time.Second)), spelling.Several(now.Instances, "instance"), "rules "+shown(now.Version), fmt.Sprintf("controls %d", now.Controls)))
 	f.add("requests", list(append([]string{perSecond(sum) + "/s"}, outcomes...)...))
 	f.add("decide", "p50 "+shortMicros(now.Decide.P50)+", p99 "+shortMicros(now.Decide.P99))
 	f.add("store", fmt.Sprintf("%s calls/s, %s failed/s, p50 %s, p99 %s", perSecond(now.Calls), perSecond(now.Failures), shortMicros(now.Store.P50), shortMicros(now.Store.P99)))
@@ -119,7 +120,7 @@ func (v *topView) summary() []string {
 	}
 	f.add("decides", list(decides, named("breaker", plain(now.Breaker))))
 	if now.Holds > 0 || now.HoldsLost > 0 || now.CostsUnknown > 0 {
-		holds := []string{several(now.Holds, "request") + " in flight"}
+		holds := []string{spelling.Several(now.Holds, "request") + " in flight"}
 		if now.HoldsLost > 0 {
 			holds = append(holds, perSecond(now.HoldsLost)+" LOST/s")
 		}

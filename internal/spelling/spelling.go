@@ -1,4 +1,4 @@
-// Package spelling suggests what a misspelled name was meant to be.
+// Package spelling suggests what a misspelled name was meant to be, and spells numbers of things.
 package spelling
 
 import "strings"

@@ -38,11 +38,14 @@ type PreviewCounts struct {
 }
 
 // PreviewRule is how many requests a rule refused; of a rule in shadow mode, how many it would
-// have refused.
+// have refused, which are not among those of PreviewCounts.
 type PreviewRule struct {
 	Name string `json:"name"`
 	Now  int64  `json:"now"`
 	Then int64  `json:"then"`
+	// ShadowNow and ShadowThen say in which of the two the rule is in shadow mode.
+	ShadowNow  bool `json:"shadow_now,omitempty"`
+	ShadowThen bool `json:"shadow_then,omitempty"`
 }
 
 // PreviewCase is a request that passes under one set of rules and not under the other.
