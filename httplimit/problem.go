@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // problem is the body of a refusal; see Problem. It holds nothing that the client sent,
@@ -200,10 +201,8 @@ func (p *problem) sentence(a *Answer) string {
 	case p.RetryAfter == 0 && a.Outcome == stint.Banned: // a ban without end
 	case p.RetryAfter == 0:
 		s += " This request costs more than the limit allows at once."
-	case p.RetryAfter == 1:
-		s += " Retry after 1 second."
 	default:
-		s += " Retry after " + strconv.FormatInt(p.RetryAfter, 10) + " seconds."
+		s += " Retry after " + spelling.Several(p.RetryAfter, "second") + "."
 	}
 	return s
 }
