@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -266,5 +267,47 @@ func TestVisible(t *testing.T) {
 	run(t, calls, &got)
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestSentences: no text says "1 rules", nor "2 rule". A number that is no rate, and stands before a
+// noun in the plural, has two forms of it; Chinese has one.
+func TestSentences(t *testing.T) {
+	name, form := regexp.MustCompile(`\{(\w+)`), regexp.MustCompile(`\{\w+\|`)
+	plural := regexp.MustCompile(`(?:^|[ (])1 (?:of 1 )?([a-z]{3,}s)\b`)
+	verbs := []string{"holds"} // of what has a number as its name
+	all := texts(t)
+	keys := slices.Sorted(maps.Keys(all))
+	var calls [][]any
+	for _, key := range keys {
+		for _, n := range []string{"1", "2"} {
+			values := map[string]string{}
+			for _, m := range name.FindAllStringSubmatch(all[key][0], -1) {
+				if values[m[1]] = n; m[1] == "rate" {
+					values[m[1]] = n + ".00"
+				}
+			}
+			calls = append(calls, []any{"text", "t", key, values})
+		}
+	}
+	var got []string
+	run(t, calls, &got)
+	counted := 0
+	for i, key := range keys {
+		one, two := got[2*i], got[2*i+1]
+		if m := plural.FindStringSubmatch(one); m != nil && !slices.Contains(verbs, m[1]) {
+			t.Errorf("%s: %q", key, one)
+		}
+		if form.MatchString(all[key][0]) {
+			if counted++; strings.ReplaceAll(one, "1", "2") == two || strings.Contains(one+two, "|") {
+				t.Errorf("%s: %q and %q", key, one, two)
+			}
+		}
+		if form.MatchString(all[key][1]) {
+			t.Errorf("%s: %s", key, all[key][1])
+		}
+	}
+	if counted < 10 {
+		t.Errorf("only %d texts have two forms", counted)
 	}
 }

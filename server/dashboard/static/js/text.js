@@ -14,11 +14,16 @@ export function setLanguage(lang) {
   keep('lang', order[at]);
 }
 
-// t is the text of a key, with {name} replaced by values.name.
+// t is the text of a key, with {name} replaced by values.name, and {name|one|many} by the word
+// that goes with this number: one with 1, and else many. Chinese has one form.
 export function t(key, values) {
   const both = texts[key];
   if (!both) throw new Error(`no text ${key}`);
-  return both[at].replace(/\{(\w+)\}/g, (all, name) => (values && name in values ? values[name] : all));
+  return both[at].replace(/\{(\w+)(?:\|([^|}]*)\|([^|}]*))?\}/g, (all, name, one, many) => {
+    if (!values || !(name in values)) return all;
+    if (many === undefined) return values[name];
+    return String(values[name]) === '1' ? one : many;
+  });
 }
 
 // maybe is the text of a key that may be missing, such as one that the server made.

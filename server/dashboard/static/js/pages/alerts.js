@@ -26,7 +26,7 @@ export function alerts(ctx) {
       { name: 'when', title: t('alerts.when'), grow: true, opt: true, cell: (a) => h('code', { title: a.when }, a.when, a.for ? ` for ${a.for}` : '') },
       { name: 'value', title: t('alerts.value'), num: true, cell: (a) => (a.value === undefined || a.value === null ? '–' : [h('code', { class: 'muted' }, a.measured), ' ', Number(a.value.toPrecision(3))]) },
       { name: 'since', title: t('alerts.since'), num: true, opt: true, cell: (a) => (a.since ? h('span', { title: exact(a.since) }, ago(a.since)) : '–') },
-      { name: 'sent', title: t('alerts.sent'), opt: true, cell: (a) => (a.delivered ? h('span', { title: exact(a.delivered.at) }, t('alerts.sent.by', { by: a.delivered.by, of: a.delivered.of }), ' ', ago(a.delivered.at)) : '–') },
+      { name: 'sent', title: t('alerts.sent'), opt: true, cell: (a) => (a.delivered ? h('span', { title: exact(a.delivered.at) }, t('alerts.sent.by', { by: a.delivered.by, of: a.delivered.of, ago: ago(a.delivered.at) })) : '–') },
       { name: 'severity', title: t('alerts.severity'), opt: true, cell: (a) => a.severity },
       { name: 'act', title: '', act: true, cell: (a) => (a.silence ? null : writeButton('silence', t('alerts.silence'), () => silence(a.name, ctx.refresh), { class: 'small' })) },
     ],
