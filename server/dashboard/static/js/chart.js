@@ -15,7 +15,8 @@ export function redraw() {
 // timeChart is a chart of series over time.
 //
 //   label    what it shows, for screen readers
-//   series   [{name, color (a custom property without --), fill}], drawn in this order
+//   series   [{name, color (a custom property without --), fill, hatch, line}], drawn in this order;
+//            hatch are the directions of lines in the fill, in degrees, in the colour line
 //   format   makes the text of a value, and tick that of a value at the axis
 //   stacked  each series is drawn on top of those that follow it
 //   least    the top of the scale is at least this
@@ -58,7 +59,7 @@ export function timeChart({ label, series, format, tick, stacked = false, least 
         { ...axis, size: 52, space: 34, gap: 6, grid: { stroke: color('grid'), width: 1 }, values: (_, ticks) => ticks.map(tick) },
       ],
       series: [{}, ...series.map((s) => ({
-        stroke: s.color ? color(s.color) : undefined, width: s.color ? 1.5 : 0, fill: s.fill ? color(s.fill) : undefined, points: { show: false },
+        stroke: s.color ? color(s.color) : undefined, width: s.color ? 1.5 : 0, fill: s.hatch ? hatched(s) : s.fill ? color(s.fill) : undefined, points: { show: false },
       }))],
       hooks: { setCursor: [read] },
     }, [times, ...layers()], box);
@@ -97,6 +98,28 @@ export function timeChart({ label, series, format, tick, stacked = false, least 
   };
   all.add(chart);
   return chart;
+}
+
+// hatched is the fill of a series with lines in it, so that it differs by more than its colour.
+function hatched({ fill, line, hatch }) {
+  const size = 8 * devicePixelRatio;
+  const tile = h('canvas', { width: size, height: size });
+  const pen = tile.getContext('2d');
+  pen.fillStyle = color(fill);
+  pen.fillRect(0, 0, size, size);
+  pen.strokeStyle = color(line);
+  pen.lineWidth = 1.5 * devicePixelRatio;
+  for (const degrees of hatch) {
+    // A line through the middle, as long as it takes to go on in the next tile.
+    const [x, y] = { 0: [size, 0], 90: [0, size], 45: [size, size], '-45': [size, -size] }[degrees];
+    for (const shift of degrees % 90 ? [-size, 0, size] : [0]) {
+      pen.beginPath();
+      pen.moveTo((size - x) / 2 + shift, (size + y) / 2);
+      pen.lineTo((size + x) / 2 + shift, (size - y) / 2);
+      pen.stroke();
+    }
+  }
+  return pen.createPattern(tile, 'repeat');
 }
 
 function clock(seconds) {

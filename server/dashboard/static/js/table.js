@@ -11,7 +11,7 @@ const rowHeight = () => parseFloat(getComputedStyle(document.documentElement).ge
 //   label    its name, for screen readers
 //   columns  [{name, title, num, opt, grow, cell(row), sort(row)}]: num aligns at the right,
 //            opt is left out on narrow screens, grow takes the room that is left ('half'
-//            if two columns do), sort returns what to compare. A cell may keep the elements
+//            if two columns do, 'wrap' if its text may take more lines), sort returns what to compare. A cell may keep the elements
 //            of an earlier row of the same id if they look the same.
 //   id       the identity of a row
 //   empty    the node to show if there are no rows
@@ -138,5 +138,5 @@ export function table({ label, columns, id, empty, name = 'row' }) {
 }
 
 function classes(c) {
-  return [c.num && 'num', c.opt && 'opt', c.grow && (c.grow === 'half' ? 'half' : 'grow'), c.act && 'act'].filter(Boolean).join(' ') || null;
+  return [c.num && 'num', c.opt && 'opt', c.grow && (c.grow === true ? 'grow' : c.grow), c.act && 'act'].filter(Boolean).join(' ') || null;
 }

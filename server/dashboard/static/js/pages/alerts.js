@@ -21,10 +21,9 @@ export function alerts(ctx) {
     id: (a) => a.name,
     empty: empty(t('alerts.none'), t('alerts.none.text'), h('pre', { class: 'code-box', tabindex: 0 }, sample)),
     columns: [
-      { name: 'state', title: t('alerts.state'), sort: (a) => order.indexOf(a.state), cell: (a) => pill(maybe(`alert.${a.state}`, a.state), stateKind[a.state]) },
-      { name: 'name', title: t('alerts.name'), sort: (a) => a.name, cell: (a) => [h('span', { class: 'strong clip', title: a.name }, a.name), a.message ? h('span', { class: 'muted' }, ' ', a.message) : null, a.silence ? [' ', pill(t('alerts.silenced'))] : null, a.error ? [' ', pill(t('alerts.notsent'), 'warn')] : null] },
-      { name: 'when', title: t('alerts.when'), grow: true, opt: true, cell: (a) => h('code', { title: a.when }, a.when, a.for ? ` for ${a.for}` : '') },
-      { name: 'value', title: t('alerts.value'), num: true, cell: (a) => (a.value === undefined || a.value === null ? '–' : [h('code', { class: 'muted' }, a.measured), ' ', Number(a.value.toPrecision(3))]) },
+      { name: 'state', title: t('alerts.state'), sort: rank, cell: state },
+      { name: 'name', title: t('alerts.name'), grow: 'wrap', sort: (a) => a.name, cell: (a) => [h('div', {}, h('span', { class: 'strong' }, a.name), a.message ? h('span', { class: 'muted' }, ' ', a.message) : null, a.silence ? [' ', pill(t('alerts.silenced'))] : null, a.error ? [' ', pill(t('alerts.notsent'), 'warn')] : null), h('code', { testid: 'alert-when' }, a.when, a.for ? ` for ${a.for}` : '')] },
+      { name: 'value', title: t('alerts.value'), num: true, cell: value },
       { name: 'since', title: t('alerts.since'), num: true, opt: true, cell: (a) => (a.since ? h('span', { title: exact(a.since) }, ago(a.since)) : '–') },
       { name: 'sent', title: t('alerts.sent'), opt: true, cell: (a) => (a.delivered ? h('span', { title: exact(a.delivered.at) }, t('alerts.sent.by', { by: a.delivered.by, of: a.delivered.of, ago: ago(a.delivered.at) })) : '–') },
       { name: 'severity', title: t('alerts.severity'), opt: true, cell: (a) => a.severity },
@@ -37,7 +36,7 @@ export function alerts(ctx) {
     name: 'firing',
     empty: empty(t('alerts.past.none'), t('alerts.past.none.text')),
     columns: [
-      { name: 'alert', title: t('alerts.name'), grow: true, cell: (f) => h('span', { class: 'clip' }, f.alert) },
+      { name: 'alert', title: t('alerts.alert'), grow: true, cell: (f) => h('span', { class: 'clip' }, f.alert) },
       { name: 'fired', title: t('alerts.fired'), num: true, cell: (f) => h('span', { title: exact(f.fired) }, ago(f.fired)) },
       { name: 'lasted', title: t('alerts.lasted'), num: true, cell: (f) => (f.resolved ? span(1000 * (Date.parse(f.resolved) - Date.parse(f.fired))) : pill(t('alert.firing'), 'bad')) },
     ],
@@ -48,7 +47,7 @@ export function alerts(ctx) {
     name: 'silence',
     empty: empty(t('silences.none'), t('silences.none.text')),
     columns: [
-      { name: 'alert', title: t('alerts.name'), cell: (s) => s.alert || t('silences.all') },
+      { name: 'alert', title: t('alerts.alert'), cell: (s) => s.alert || t('silences.all') },
       { name: 'why', title: t('col.why'), grow: true, cell: (s) => h('span', { title: s.reason }, [s.author, s.reason].filter(Boolean).join(': ')) },
       { name: 'left', title: t('col.left'), num: true, cell: (s) => h('span', { title: exact(s.until) }, until(s.until)) },
       { name: 'act', title: '', act: true, cell: (s) => writeButton('unsilence', t('silences.end'), () => unsilence(s, ctx.refresh), { class: 'small' }) },
@@ -60,13 +59,31 @@ export function alerts(ctx) {
     panel(t('silences'), null, quiet.node));
   return ctx.every(5_000, async () => {
     const [answer, silences] = await Promise.all([get('v1/alerts', { signal: ctx.signal }), get('v1/silences', { signal: ctx.signal })]);
-    list.set([...answer.alerts].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state)));
+    list.set([...answer.alerts].sort((a, b) => rank(a) - rank(b)));
     setText(evaluator, answer.alerts.length ? (answer.evaluator ? t('alerts.evaluator', { id: answer.evaluator }) : t('alerts.noevaluator')) : '');
     put(unsent, [...new Set(answer.alerts.map((a) => a.error).filter(Boolean))].map((error) => h('div', { class: 'notice warn' }, t('alerts.notsent.text'), ' ', error)));
     quiet.set(silences.silences);
     showKeys(answer.alerts, told);
     past.set(answer.alerts.flatMap((a) => (a.past || []).map((f) => ({ ...f, alert: a.name }))).sort((a, b) => Date.parse(b.fired) - Date.parse(a.fired)));
   }, trouble);
+}
+
+// rank is the place of an alert in the list; one that keys have fired comes after those that fire.
+const rank = (a) => (a.keys?.length ? 0.5 : order.indexOf(a.state));
+
+// state is that of an alert about a condition, or for how many keys one about keys has fired, which
+// are in the table below: each of them fires once, and is not resolved.
+function state(a) {
+  if (a.keys?.length) return pill(t('alert.keys', { n: a.keys.length }), 'warn');
+  return pill(maybe(`alert.${a.state}`, a.state), stateKind[a.state]);
+}
+
+// value is what the condition compares first, or of an alert about keys the greatest use that was
+// reported.
+function value(a) {
+  if (a.keys?.length) return percent(Math.max(...a.keys.map((k) => k.usage)));
+  if (a.value === undefined || a.value === null) return '–';
+  return h('span', { title: a.measured }, Number(a.value.toPrecision(3)));
 }
 
 let shownKeys = '';
@@ -87,7 +104,7 @@ function showKeys(all, told) {
     columns: [
       { name: 'key', title: t('col.key'), grow: true, cell: (k) => link(['keys', { rule: k.rule, key: keyText(k.key) }], keyText(k.key), { class: 'mono', title: keyText(k.key) }) },
       { name: 'rule', title: t('col.rule'), opt: true, cell: (k) => h('span', { class: 'clip' }, k.rule) },
-      { name: 'alert', title: t('alerts.name'), cell: (k) => h('span', { class: 'clip' }, k.alert) },
+      { name: 'alert', title: t('alerts.alert'), cell: (k) => h('span', { class: 'clip' }, k.alert) },
       { name: 'usage', title: t('alerts.usage'), num: true, cell: (k) => percent(k.usage) },
       { name: 'at', title: t('col.time'), num: true, cell: (k) => h('span', { title: exact(k.at) }, ago(k.at)) },
     ],

@@ -10,12 +10,15 @@ import { previewBox } from './preview.js';
 const pause = 700; // ms after the last key until the text is checked
 const drafts = new Map(); // number of the version that was edited → text, until the page is closed
 
+const fewest = 12; // lines that the editor shows
+const example = 'rules:\n  - name: login\n    match: operation == "login"\n    key: client.ip\n    limits: [5 per 1m]';
+
 export async function editor(ctx, tabs) {
   put(ctx.root, h('div', { class: 'title' }, ctx.head), tabs);
   const [base, inForce] = await Promise.all([newest(ctx.signal), get('v1/rules', { signal: ctx.signal })]);
   const area = h('textarea', {
     class: 'code editor', id: 'rules-text', testid: 'editor', spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', wrap: 'off',
-    value: drafts.get(base.number) ?? base.text, 'aria-describedby': 'editor-state', rows: 28,
+    value: drafts.get(base.number) ?? base.text, 'aria-describedby': 'editor-state', placeholder: example,
   });
   const gutter = h('pre', { class: 'gutter num', 'aria-hidden': 'true' });
   const state = h('div', { id: 'editor-state', class: 'stack', role: 'status', testid: 'check' });
@@ -37,6 +40,7 @@ export async function editor(ctx, tabs) {
 
   function number() {
     const n = area.value.split('\n').length;
+    area.rows = Math.max(fewest, n + 1);
     const marked = new Set(wrong.map((p) => p.line));
     put(gutter, Array.from({ length: n }, (_, i) => h('span', { class: marked.has(i + 1) ? 'bad' : null }, `${i + 1}\n`)));
   }
@@ -48,6 +52,7 @@ export async function editor(ctx, tabs) {
     const mine = ++turn;
     if (!area.value.trim()) {
       wrong = [];
+      pushable();
       number();
       put(state, h('p', { class: 'muted' }, t('edit.empty')));
       return;
@@ -63,8 +68,13 @@ export async function editor(ctx, tabs) {
       wrong = error instanceof Problem ? error.problems.map(place) : [];
       put(state, wrong.length ? mistakes(wrong, area) : problemBox(error));
     }
-    if (push) push.disabled = wrong.length > 0;
+    pushable();
     number();
+  }
+
+  // pushable allows a push of what is another text and has no mistake that is known.
+  function pushable() {
+    if (push) push.disabled = wrong.length > 0 || area.value === base.text;
   }
 
   async function preview() {
@@ -85,6 +95,7 @@ export async function editor(ctx, tabs) {
     if (area.value === base.text) drafts.delete(base.number);
     else drafts.set(base.number, area.value);
     number();
+    pushable();
     clearTimeout(timer);
     timer = setTimeout(check, pause);
   }
@@ -93,6 +104,7 @@ export async function editor(ctx, tabs) {
   area.addEventListener('scroll', () => { gutter.scrollTop = area.scrollTop; });
   ctx.signal.addEventListener('abort', () => clearTimeout(timer));
   number();
+  pushable();
   check();
 }
 

@@ -74,60 +74,60 @@ function passedOf(s, period) {
 }
 
 // stack places a part of a drawing, which is as high as the drawing, on what lies below it.
-const stack = (part, below, share, wide = 1) => part.style.setProperty('transform', `translateY(${-48 * below}px) scale(${wide}, ${share})`);
+const stack = (part, below, share) => part.style.setProperty('transform', `translateY(${-48 * below}px) scale(1, ${share})`);
 
 const frame = (...children) => svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height }, children);
 
 // The set(share, state, held) of a drawing: share is how much is used, held how much is held, which
-// lies on it.
+// lies on it. Every drawing is empty when nothing is used, and full when nothing is left; so is the
+// bucket of tokens, though its tokens do the reverse.
 
-// bucket has a level, which moves by a transform so that it can be animated.
-function bucket(levelOf, filling) {
+// bucket has a level, which moves by a transform so that it can be animated, and drains.
+function bucket() {
   const level = svg('rect', { class: 'level', x: 54, y: 8, width: 60, height: 48 });
   const held = svg('rect', { class: 'level held', x: 54, y: 8, width: 60, height: 48 });
-  const drop = filling ? 'M84 0v5' : 'M84 58v6';
   return {
-    node: frame(level, held, svg('path', { class: 'walls', d: 'M52 8v50h64V8' }), svg('path', { class: 'drop', d: drop })),
+    node: frame(level, held, svg('path', { class: 'walls', d: 'M52 8v50h64V8' }), svg('path', { class: 'drop', d: 'M84 58v6' })),
     set(share, _, holding) {
-      const low = levelOf(share, holding);
-      stack(level, 0, low);
-      stack(held, low, holding);
+      stack(level, 0, share);
+      stack(held, share, holding);
+    },
+  };
+}
+
+// box is a window, with a mark in it.
+function box(mark) {
+  const rect = (props) => svg('rect', { x: 1, y: 8, width: width - 2, height: 48, ...props });
+  const used = rect({ class: 'level' });
+  const held = rect({ class: 'level held' });
+  return {
+    node: frame(used, held, rect({ class: 'walls' }), mark),
+    set(share, _, holding) {
+      stack(used, 0, share);
+      stack(held, share, holding);
     },
   };
 }
 
 const drawings = {
-  token_bucket: () => bucket((share, held) => 1 - share - held, true),
-  leaky_bucket: () => bucket((share) => share, false),
-  // The window from its start to its end, and how much was used in what has passed of it.
+  token_bucket: bucket,
+  leaky_bucket: bucket,
+  // The window from its start to its end, with the moment in it.
   fixed_window(period) {
-    const used = svg('rect', { class: 'level wide', x: 1, y: 8, width: width - 2, height: 48 });
-    const held = svg('rect', { class: 'level wide held', x: 1, y: 8, width: width - 2, height: 48 });
     const now = svg('path', { class: 'now', d: 'M0 4v56' });
+    const { node, set } = box(now);
     return {
-      node: frame(used, held, svg('rect', { class: 'walls', x: 1, y: 8, width: width - 2, height: 48 }), now),
+      node,
       set(share, s, holding) {
-        const passed = passedOf(s, period);
-        stack(used, 0, share, Math.max(0.01, passed));
-        stack(held, share, holding, Math.max(0.01, passed));
-        now.style.setProperty('transform', `translateX(${1 + passed * (width - 2)}px)`);
+        set(share, s, holding);
+        now.style.setProperty('transform', `translateX(${1 + passedOf(s, period) * (width - 2)}px)`);
       },
     };
   },
+  // What was used weighs less the older it is.
+  sliding_window: () => box(svg('path', { class: 'slope', d: `M1 56L${width - 1} 8` })),
   sliding_log: () => grid(),
   in_flight: () => grid(),
-  // What was used weighs less the older it is.
-  sliding_window() {
-    const used = svg('polygon', { class: 'level wide', points: `1,56 1,40 ${width - 1},8 ${width - 1},56` });
-    const held = svg('rect', { class: 'level wide held', x: 1, y: 8, width: width - 2, height: 48 });
-    return {
-      node: frame(used, held, svg('rect', { class: 'walls', x: 1, y: 8, width: width - 2, height: 48 })),
-      set(share, _, holding) {
-        stack(used, 0, share);
-        stack(held, share, holding);
-      },
-    };
-  },
 };
 
 // grid has one cell for each request that is remembered, for each place, or for each of equal

@@ -4,9 +4,8 @@ import { clock, keyText, percent, rate } from '../format.js';
 import { href, sums } from '../parts.js';
 import { t } from '../text.js';
 
-const smooth = 10; // s of which the numbers are the mean, so that they can be read
-
-// healthLine is {node, set(stream, known)}. known is what calls have answered so far: {status,
+// healthLine is {node, set(stream, mean, known)}. mean are the outcomes a second as meanOf of
+// overview.js has them. known is what calls have answered so far: {status,
 // alerts, worst, since}: worst is the answer about the most refused keys, since what refusing of
 // overview.js returns. Only a new verdict is read out by screen readers, not the numbers of each
 // second.
@@ -22,12 +21,11 @@ export function healthLine() {
   const keyShare = h('span', { class: 'muted num' });
   const byKey = h('span', { class: 'muted', hidden: true }, t('health.key'), ' ', key, ' ', keyShare);
   const action = h('a', { class: 'button', hidden: true, testid: 'btn-health' });
-  const latest = []; // the sums of the last seconds: {at, all, refused}
   const node = h('div', { class: 'health-line', testid: 'health' }, dot, h('div', {},
     h('p', {}, title, ' ', text, ' ', also, ' ', numbers), h('p', { class: 'whom' }, byRule, byKey)), action);
   return {
     node,
-    set(stream, known) {
+    set(stream, mean, known) {
       const live = stream.last;
       const wrong = live && stream.state !== 'lost' ? worries(live, known) : [];
       const [kind, what, why, place, press] = verdict(stream, wrong);
@@ -39,13 +37,9 @@ export function healthLine() {
       action.hidden = !place;
       setText(action, press || '');
       if (place) action.setAttribute('href', href(place));
-      const total = sums(live?.outcomes);
-      if (live && latest.at(-1)?.at !== live.at) latest.push({ at: live.at, ...total });
-      latest.splice(0, latest.length - smooth);
-      const decided = latest.reduce((n, s) => n + s.all, 0);
-      const refused = latest.reduce((n, s) => n + s.refused, 0);
+      const total = sums(mean.outcomes);
       setText(numbers, live ? [
-        t('health.now', { rate: rate(decided / latest.length), share: percent(decided > 0 ? refused / decided : 0) }), refused > 0 && known.since ? t(`health.since.${known.since.whole ? 'before' : 'at'}`, { time: clock(known.since.at) }) : '',
+        t('health.now', { rate: rate(total.all), share: percent(total.share), n: mean.seconds }), total.refused > 0 && known.since ? t(`health.since.${known.since.whole ? 'before' : 'at'}`, { time: clock(known.since.at) }) : '',
       ].join(' ') : '');
       const most = (live?.rules || []).filter((r) => r.applied > 0).sort((a, b) => b.refused - a.refused)[0];
       byRule.hidden = !(most?.refused > 0);

@@ -111,15 +111,15 @@ async function show(ctx, wanted, result) {
   ctx.every(1_000, read, trouble);
 }
 
-// facts are what matters about the key beside its counts.
+// facts are what matters about the key beside its counts, its bans first.
 function facts(s) {
   const parts = [];
-  if (s.mode !== 'enforce') parts.push(pill(t('key.mode', { mode: t(`mode.${s.mode}`) }), 'warn'));
   if (s.ban) parts.push(pill(s.ban.until ? t('key.banned', { span: until(s.ban.until) }) : t('key.banned.always'), 'bad'), h('span', { class: 'muted', title: exact(s.ban.at) }, [s.ban.author, s.ban.reason].filter(Boolean).join(': ')));
   if (s.penalty?.ban_left_us) parts.push(pill(t('key.penalty', { span: span(s.penalty.ban_left_us) }), 'bad'));
+  if (s.mode !== 'enforce') parts.push(pill(t('key.mode', { mode: t(`mode.${s.mode}`) }), 'warn'));
   if (s.penalty) parts.push(h('span', { class: 'muted num' }, t('key.violations', { n: s.penalty.violations, bans: s.penalty.bans })));
   if (s.override) parts.push(pill(t('key.override'), 'accent'), code(s.override.times ? `× ${s.override.times}` : (s.override.limits || []).join(', ')));
-  return parts.length ? h('div', { class: 'buttons' }, parts) : null;
+  return parts.length ? h('div', { class: 'buttons', testid: 'key-facts' }, parts) : null;
 }
 
 function buttons(s, body, read) {

@@ -1,21 +1,27 @@
 // The overview: is the limiter healthy, what does it refuse, whom, and what to press.
-import { get } from '../api.js';
+import { get, post } from '../api.js';
 import { timeChart } from '../chart.js';
 import { h, put, setText } from '../dom.js';
-import { clock, count, exact, keyText, micros, microsTick, percent, rate, rateTick } from '../format.js';
+import { clock, count, exact, keyText, micros, microsTick, rate, rateTick } from '../format.js';
 import { empty, link, panel, pill, refusals, sums, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { maybe, t } from '../text.js';
 import { healthLine } from './health.js';
 import { history } from './history.js';
+import { meanOf, tiles } from './tiles.js';
 
 const minutes = 15;
 const recent = '15m'; // since when keys are counted; the server rounds to ten minutes of the clock
 const calm = 60; // s without a refusal, after which refusing begins anew
+const smooth = 10; // s of which the numbers at the top are the mean, so that they can be read
 const gap = 5_000; // ms between two events, from which on the past is read again
 
 // The order of the outcomes in the chart, from the bottom up.
 const stack = ['undecided', 'overloaded', 'blocked', 'banned', 'warned', 'limited', 'unmatched', 'safe', 'allowed'];
+
+// The outcomes that are drawn with lines as well, since colour alone tells no reds apart: with
+// lines in which directions, in degrees. parts.css does the same for the legend.
+const hatches = { warned: [90], banned: [45], blocked: [45, -45], undecided: [0] };
 
 export function overview(ctx) {
   const top = healthLine();
@@ -24,7 +30,7 @@ export function overview(ctx) {
   const flow = flowChart();
   const speed = speedChart();
   const rules = busiest();
-  const keys = offenders(() => ctx.refresh());
+  const keys = offenders(ctx);
   const fleet = instances();
   put(ctx.root, h('div', { class: 'title' }, ctx.head), top.node, findings, cells.node,
     h('div', { class: 'grid three' },
@@ -44,6 +50,7 @@ export function overview(ctx) {
   };
   let firing = 0;
   let seen = 0; // the moment of the last event
+  const mean = meanOf(smooth);
   const known = { status: null, alerts: null, worst: null, since: null };
   let shown = null;
   ctx.onLive((live) => {
@@ -53,9 +60,10 @@ export function overview(ctx) {
       firing = live.last.firing;
       ctx.refresh(); // which alerts they are
     }
-    top.set(live, known);
+    if (live.last) mean.add(live.last);
+    top.set(live, mean, known);
     if (!live.last) return;
-    cells.set(live.last, known.status);
+    cells.set(live.last, mean, known.status);
     rules.set(live.last.rules || []);
     if (live.state === 'live') {
       const at = Date.parse(live.last.at);
@@ -67,53 +75,21 @@ export function overview(ctx) {
   });
   ctx.every(10_000, async () => {
     [known.status, known.alerts] = await Promise.all([get('v1/status', { signal: ctx.signal }), get('v1/alerts', { signal: ctx.signal })]);
-    top.set(shown, known);
+    top.set(shown, mean, known);
     put(findings, known.status.findings.map((f) => h('div', { class: 'notice' }, pill(f.code), ' ', f.where ? h('code', {}, f.where) : null, ' ', f.text)));
-    if (shown.last) cells.set(shown.last, known.status);
+    if (shown.last) cells.set(shown.last, mean, known.status);
     if (shown.state !== 'live') await past(); // the charts do without the stream
   });
   ctx.every(5_000, async () => fleet.set(await get('v1/instances', { signal: ctx.signal })));
   ctx.every(5_000, async () => {
     known.worst = await get(`v1/offenders?limit=6&since=${recent}`, { signal: ctx.signal });
-    keys.set(known.worst);
+    await keys.set(known.worst);
   });
-}
-
-// tiles are the numbers that matter most.
-function tiles() {
-  const made = {};
-  const node = h('dl', { class: 'tiles panel' }, ['decisions', 'refused', 'decide', 'store', 'decides', 'bans', 'alerts', 'rules'].map((name) => {
-    const value = h('dd', { class: 'value num', testid: `tile-${name}` }, '–');
-    const more = h('dd', { class: 'more num' }, '\u00a0');
-    made[name] = { value, more };
-    return h('div', {}, h('dt', {}, t(`tile.${name}`)), value, more);
-  }));
-  const tell = (name, value, more, kind) => {
-    setText(made[name].value, value);
-    setText(made[name].more, more || '\u00a0');
-    made[name].value.className = `value num ${kind || ''}`;
-  };
-  return {
-    node,
-    set(live, status) {
-      const total = sums(live.outcomes);
-      tell('decisions', rate(total.all), live.holds ? t('tile.decisions.holds', { n: count(live.holds) }) : t('tile.decisions.more'));
-      tell('refused', percent(total.share), t('tile.refused.more', { rate: rate(total.refused) }));
-      tell('decide', micros(live.decide.p50_us), t('tile.p99', { value: micros(live.decide.p99_us) }));
-      tell('store', micros(live.store.p50_us), live.failures > 0 ? t('tile.store.failures', { rate: rate(live.failures) }) : t('tile.p99', { value: micros(live.store.p99_us) }), live.failures > 0 ? 'bad' : '');
-      const store = live.decides === 'store';
-      tell('decides', store ? t('decides.store') : t('decides.fallback'), live.breaker ? t('tile.breaker', { state: maybe(`breaker.${live.breaker}`, live.breaker) }) : status?.store.kind, store ? '' : 'bad');
-      tell('bans', count(live.bans), t('tile.bans.more'));
-      tell('alerts', count(live.firing), t('tile.alerts.more'), live.firing > 0 ? 'bad' : '');
-      const n = status?.rules.number;
-      tell('rules', n ? `#${n}` : t(`source.${status?.rules.source || 'file'}`), live.version);
-    },
-  };
 }
 
 // flowChart is decisions a second by outcome: a chart, and a list that is its legend.
 function flowChart() {
-  const series = [...stack].reverse().map((name) => ({ name: maybe(`outcome.${name}`, name), color: name === 'allowed' ? 'o-allowed' : '', fill: `f-${name}` }));
+  const series = [...stack].reverse().map((name) => ({ name: maybe(`outcome.${name}`, name), color: name === 'allowed' ? 'o-allowed' : '', fill: `f-${name}`, hatch: hatches[name], line: `o-${name}` }));
   const chart = timeChart({ label: t('overview.flow'), series, format: rate, tick: rateTick, stacked: true, seconds: minutes * 60, height: 196 });
   const order = [...stack].reverse();
   const list = h('ul', { class: 'outcomes', testid: 'outcomes' });
@@ -220,31 +196,44 @@ function busiest() {
   return { node: list.node, set: (rows) => list.set(rows.slice(0, 8)) };
 }
 
-// ban asks before it bans the key of an offender.
+// ban asks before it bans the key of an offender, and lift before it lifts the bans of one.
 async function ban(o, changed) {
   const { banDialog } = await import('./bans.js'); // with all that it imports, so not at the start
   if (await banDialog({ rule: o.rule, key: o.key }, keyText(o.key))) changed();
 }
 
-function offenders(changed) {
+async function lift(o, changed) {
+  const { lift: ask } = await import('./bans.js');
+  await ask({ rule: o.rule, key: o.key }, changed);
+}
+
+// bannedOf asks which of some offenders are banned under their rules, by hand or by penalty.
+async function bannedOf(all, signal) {
+  const states = await Promise.all(all.map((o) => (o.hashed ? null : post('v1/keys/show', { rule: o.rule, key: o.key }, { signal }).catch(() => null))));
+  return states.map((s) => Boolean(s && (s.ban || s.penalty?.ban_left_us > 0)));
+}
+
+function offenders(ctx) {
+  const changed = () => ctx.refresh();
   const title = h('span', {}, t('overview.offenders'));
   const list = table({
     label: t('overview.offenders'),
     id: (o) => `${o.rule}\u0000${keyText(o.key)}`,
     empty: empty(t('offenders.none'), t('offenders.none.text')),
     columns: [
-      { name: 'key', title: t('col.key'), grow: true, cell: (o) => (o.hashed ? h('span', { class: 'mono', title: t('offenders.hashed') }, keyText(o.key)) : link(['keys', { rule: o.rule, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) })) },
+      { name: 'key', title: t('col.key'), grow: true, cell: (o) => [o.banned ? [pill(t('outcome.banned'), 'bad'), ' '] : null, o.hashed ? h('span', { class: 'mono', title: t('offenders.hashed') }, keyText(o.key)) : link(['keys', { rule: o.rule, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) })] },
       { name: 'rule', title: t('col.rule'), cell: (o) => h('span', { class: 'muted clip', title: o.rule }, o.rule) },
       { name: 'count', title: t('by.refusals'), num: true, cell: (o) => count(o.count) },
-      { name: 'act', title: '', act: true, cell: (o) => (o.hashed ? null : writeButton('ban', t('bans.ban'), () => ban(o, changed), { class: 'small' })) },
+      { name: 'act', title: '', act: true, cell: (o) => (o.hashed ? null : o.banned ? writeButton('lift', t('bans.lift'), () => lift(o, changed), { class: 'small' }) : writeButton('ban', t('bans.ban'), () => ban(o, changed), { class: 'small' })) },
     ],
   });
   return {
     node: list.node,
     title,
-    set(answer) {
+    async set(answer) {
       setText(title, t('overview.offenders.since', { time: clock(answer.since) }));
-      list.set(answer.offenders);
+      const banned = await bannedOf(answer.offenders, ctx.signal);
+      list.set(answer.offenders.map((o, i) => ({ ...o, banned: banned[i] })));
     },
   };
 }

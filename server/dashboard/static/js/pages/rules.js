@@ -147,7 +147,7 @@ function killSwitch(switches, changed) {
   };
   return h('div', { class: 'buttons', testid: 'kill-switch' },
     on ? pill(t('kill.is.on'), 'good') : pill(t('kill.is.off'), 'bad'),
-    writeButton(on ? 'kill' : 'unkill', on ? t('kill.off') : t('kill.on'), turn, { class: on ? '' : 'primary' }));
+    writeButton(on ? 'kill' : 'unkill', on ? t('kill.off') : t('kill.on'), turn, { class: on ? 'danger' : 'primary' }));
 }
 
 // namesOf are the names of the rules in force.
