@@ -15,6 +15,7 @@
 # make vuln   known vulnerabilities in what we use, by govulncheck; fails where nothing
 #             was checked, unless STINT_VULN_OFFLINE=allow
 # make screenshots  the pictures of the dashboard in docs/, taken in Chromium
+# make looks TO=DIR  a picture of every page of the dashboard, in both languages, light and dark, on a phone and a laptop
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
 # make bench-go  the benchmarks of each package
 SHELL := bash
@@ -23,7 +24,7 @@ FUZZTIME ?= 60s
 ATTACKTIME ?= 1m
 ATTACKFUZZTIME ?= 10m
 PROGRAMS = redis-server nginx haproxy caddy node python3 cc
-BROWSER = chromium-headless-shell npm
+BROWSER = chromium-headless-shell fonts-wqy-zenhei npm
 MONITORING = promtool amtool prometheus-alertmanager
 # Tests fail, and are not skipped, for want of a program that is there for others.
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
@@ -32,7 +33,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if command -v node >/dev/null && [ -e examples/llm/testdata/node_modules/openai ]; then export STINT_REQUIRE_CLIENTS=1; fi; \
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
 
-.PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots picture
+.PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -96,6 +97,10 @@ bench-go:
 screenshots:
 	@scripts/get chromium-headless-shell
 	STINT_REQUIRE_BROWSER=1 STINT_SCREENSHOTS=$(CURDIR)/docs go test -count=1 -timeout 30m -run TestScreenshots ./internal/browser
+
+looks:
+	@scripts/get redis-server $(BROWSER)
+	STINT_REQUIRE_BROWSER=1 STINT_PICTURES=$(abspath $(TO)) go test -count=1 -run 'TestPictures$$' ./internal/browser
 
 picture:
 	go run ./docs/picture > docs/algorithms.svg
