@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"fmt"
 	"log"
 	"net/http"
@@ -14,8 +13,6 @@ import (
 // The rules of a file before the handlers of a program, which are told apart by the
 // patterns of their mux.
 func ExampleServer_Wrap() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /login", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "welcome") })
 
@@ -24,8 +21,7 @@ func ExampleServer_Wrap() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer limits.Close()
-	limits.Follow(ctx) // takes over secrets and keys of tokens that change
+	defer limits.Close() // until then, changes made at run time take effect
 	handler := limits.Wrap(mux)
 
 	for range 3 {

@@ -137,28 +137,37 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 // Follow reads what the fleet shares, checks whether the store decides, and fetches the
 // keys of tokens: once before it returns, if that takes less than a second, and then again
 // and again until ctx is done or Close is called. It also reads changed files that Open has
-// read. Run calls Follow. If you serve the handlers yourself, call it once, and not after Close.
+// read.
+//
+// Load and Run call Follow. If you serve the handlers of a Server that New made, call it yourself.
+// Only the first call counts: a later one returns when that has returned, and does not use its ctx.
+// After Close, Follow does nothing.
 func (s *Server) Follow(ctx context.Context) {
-	ctx, end := context.WithCancel(ctx)
-	context.AfterFunc(s.life, end)
-	var first sync.WaitGroup
-	defer first.Wait()
-	go s.watchFiles(ctx)
-	first.Go(func() { s.claims.Follow(ctx) })
-	if s.fleet.IsLayered() {
-		first.Go(func() { s.probeStore(ctx) })
-		go s.followStore(ctx)
-	}
-	if s.settings.HashKeys {
-		first.Go(func() { s.shareSalt(ctx) })
-		go s.followSalt(ctx)
-	}
-	go s.live.Run(ctx)
-	go s.alerts.Run(ctx)
-	s.control.Follow(ctx)
-	if s.offenders != nil {
-		s.offenders.Follow(ctx)
-	}
+	s.once.follow.Do(func() {
+		if s.life.Err() != nil {
+			return
+		}
+		ctx, end := context.WithCancel(ctx)
+		context.AfterFunc(s.life, end)
+		var first sync.WaitGroup
+		defer first.Wait()
+		go s.watchFiles(ctx)
+		first.Go(func() { s.claims.Follow(ctx) })
+		if s.fleet.IsLayered() {
+			first.Go(func() { s.probeStore(ctx) })
+			go s.followStore(ctx)
+		}
+		if s.settings.HashKeys {
+			first.Go(func() { s.shareSalt(ctx) })
+			go s.followSalt(ctx)
+		}
+		go s.live.Run(ctx)
+		go s.alerts.Run(ctx)
+		s.control.Follow(ctx)
+		if s.offenders != nil {
+			s.offenders.Follow(ctx)
+		}
+	})
 }
 
 // servedListener is a listener with its server.

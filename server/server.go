@@ -68,6 +68,9 @@ type Config struct {
 	// Findings returns findings about other things than the rules, for Server.Findings.
 	// nil: there are none.
 	Findings func() []rules.Finding
+	// NoFollow keeps Load from calling Server.Follow, for a program that calls it later. New does not
+	// call it in any case.
+	NoFollow bool
 }
 
 // Server decides requests by rules. New and Load make it. It may be used from many
@@ -136,7 +139,7 @@ type Server struct {
 
 	// The stop.
 	stopping atomic.Bool
-	closing  sync.Once
+	once     struct{ follow, close sync.Once }
 	life     context.Context // ends with Close
 	endLife  context.CancelFunc
 	cutOff   cutOff
@@ -233,7 +236,7 @@ func (s *Server) Close() {
 	s.endLife()
 	s.live.Close()
 	s.fleet.Close()
-	s.closing.Do(func() {
+	s.once.close.Do(func() {
 		if s.offenders != nil {
 			s.offenders.Close()
 		}

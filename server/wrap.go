@@ -19,6 +19,11 @@ import (
 // Without a Limiter in c, Load opens the store that the settings name, as Config.OpenStore does, and
 // Server.Close closes it. With a Limiter, the store in the file has no effect; then c needs Documents,
 // too, if the fleet shares rules. Addresses of listeners in the file have no effect.
+//
+// Bans, overrides, switches and rules that are changed at run time, at any instance of the fleet, and
+// files that change take effect until Close: Load calls Server.Follow, unless c says NoFollow. It
+// waits up to a second for each store, and up to a second for what the fleet shares. If Load returns
+// an error, nothing of it runs in the background.
 func Load(path string, c Config) (*Server, error) {
 	files, err := rules.Read(path)
 	if err != nil {
@@ -41,6 +46,9 @@ func Load(path string, c Config) (*Server, error) {
 		s.Close()
 		return nil, err
 	}
+	if !c.NoFollow {
+		s.Follow(context.Background())
+	}
 	return s, nil
 }
 
@@ -56,9 +64,8 @@ func Load(path string, c Config) (*Server, error) {
 // A handler of h2c must be around this one, not inside: requests in a connection that it
 // takes over would not pass through here.
 //
-// Changes made at run time, and files that change, take effect while Server.Follow runs.
-// For the rules file itself, use rules.Watcher and Server.SetRules. Close stops what runs
-// in the background.
+// Changes made at run time, and files that change, take effect while Server.Follow runs: Load
+// calls it, New does not. For the rules file itself, use rules.Watcher and Server.SetRules.
 func (s *Server) Wrap(next http.Handler) http.Handler {
 	m := s.middleware(s.decideFor(next))
 	m.CORS = s.cors.Stated()
