@@ -67,6 +67,7 @@ func TestStoreAway(t *testing.T) {
 	redis.Stop(t)
 	load(t, s)
 	b.until("the overview says that the store is away", of("health")+".querySelector('.bad') !== null")
+	b.see("health", "The store has been away for")
 	b.accessible("the overview without the store")
 	b.at("bans")
 	b.see("local")

@@ -75,6 +75,7 @@ const rank = (a) => (a.keys?.length ? 0.5 : order.indexOf(a.state));
 // are in the table below: each of them fires once, and is not resolved.
 function state(a) {
   if (a.keys?.length) return pill(t('alert.keys', { n: a.keys.length }), 'warn');
+  if (a.state === 'firing' && a.unknown) return pill(t('alert.stale'), 'bad');
   return pill(maybe(`alert.${a.state}`, a.state), stateKind[a.state]);
 }
 

@@ -1,6 +1,6 @@
 // What the overview says first: how the limiter is, what it refuses, whom, and what to press.
 import { h, setText } from '../dom.js';
-import { clock, keyText, percent, rate } from '../format.js';
+import { clock, keyText, percent, rate, span } from '../format.js';
 import { href, sums } from '../parts.js';
 import { t } from '../text.js';
 
@@ -69,12 +69,14 @@ function verdict(stream, all) {
 function worries(live, { status, alerts }) {
   const all = [];
   const say = (...worry) => all.push(worry);
-  if (live.decides !== 'store') say('bad', t('health.store'), status?.store.error || t('health.store.text'));
+  const away = live.down_s ? span(1e6 * live.down_s) : '';
+  if (live.decides !== 'store') say('bad', away ? t('health.store.away', { away }) : t('health.store'), status?.store.error || t('health.store.text'));
   if (live.outcomes.undecided > 0) say('bad', t('health.undecided', { rate: rate(live.outcomes.undecided) }), t('health.undecided.text'));
   if (live.outcomes.overloaded > 0) say('bad', t('health.overloaded', { rate: rate(live.outcomes.overloaded) }), t('health.overloaded.text'));
   if (live.firing > 0) say('bad', t('health.firing', { n: live.firing }), firing(alerts), 'alerts', t('health.firing.press'));
   if (status && !status.rules.enabled) say('warn', t('health.off'), t('health.off.text'), 'rules', t('health.off.press'));
   if (status?.rules.refused) say('warn', t('health.refused'), status.rules.refused.error, 'rules/edit', t('health.refused.press'));
+  if (live.breaker === 'partly open') say('warn', t('health.store.part', { away }), t('health.store.part.text'));
   if (live.decides === 'store' && live.failures > 0) say('warn', t('health.failures', { rate: rate(live.failures) }), '');
   if (live.holds_lost > 0) say('warn', t('health.lostholds', { rate: rate(live.holds_lost) }), t('health.lostholds.text'));
   if (live.costs_unknown > 0) say('warn', t('health.costs', { rate: rate(live.costs_unknown) }), t('health.costs.text'));
