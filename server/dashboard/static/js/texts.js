@@ -400,7 +400,7 @@ export default {
   "alerts.sent": ["Sent", "已发送"],
   "alerts.sent.by": ["to {by} of {of} {of|webhook|webhooks}, {ago}", "{ago}，发往 {of} 个 Webhook 中的 {by} 个"],
   "alerts.past": ["Last firings", "最近的触发"],
-  "alerts.past.none": ["No alert has fired", "没有告警触发过"],
+  "alerts.past.none": ["No alert has fired, but for those about keys", "除针对键的告警外，没有告警触发过"],
   "alerts.past.none.text": ["The last five times that each alert fired are kept here.", "此处保留每个告警最近五次触发。"],
   "alerts.fired": ["Fired", "触发时间"],
   "alerts.lasted": ["Lasted", "持续"],

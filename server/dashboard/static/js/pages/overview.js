@@ -14,6 +14,7 @@ const minutes = 15;
 const recent = '15m'; // since when keys are counted; the server rounds to ten minutes of the clock
 const calm = 60; // s without a refusal, after which refusing begins anew
 const smooth = 10; // s of which the numbers at the top are the mean, so that they can be read
+const fresh = 20_000; // ms for which it is known whether a key is banned
 const gap = 5_000; // ms between two events, from which on the past is read again
 
 // The order of the outcomes in the chart, from the bottom up.
@@ -207,21 +208,42 @@ async function lift(o, changed) {
   await ask({ rule: o.rule, key: o.key }, changed);
 }
 
-// bannedOf asks which of some offenders are banned under their rules, by hand or by penalty.
-async function bannedOf(all, signal) {
-  const states = await Promise.all(all.map((o) => (o.hashed ? null : post('v1/keys/show', { rule: o.rule, key: o.key }, { signal }).catch(() => null))));
-  return states.map((s) => Boolean(s && (s.ban || s.penalty?.ban_left_us > 0)));
+const offenderId = (o) => `${o.rule}\u0000${keyText(o.key)}`;
+
+// banStates knows which of a few offenders are banned under their rules, by hand or by penalty. It
+// asks for each key alone: a list of all bans may be long, and this page is open on many screens.
+function banStates(signal) {
+  let known = new Map(); // id → {banned, at}
+  return {
+    forget: () => known.clear(),
+    // of is the list with the state of each.
+    async of(all) {
+      const now = Date.now();
+      const states = await Promise.all(all.map(async (o) => {
+        const before = known.get(offenderId(o));
+        if (o.hashed || (before && now - before.at < fresh)) return before;
+        const s = await post('v1/keys/show', { rule: o.rule, key: o.key }, { signal }).catch(() => null);
+        return { banned: Boolean(s && (s.ban || s.penalty?.ban_left_us > 0)), at: now };
+      }));
+      known = new Map(all.map((o, i) => [offenderId(o), states[i]]));
+      return all.map((o, i) => ({ ...o, banned: Boolean(states[i]?.banned) }));
+    },
+  };
 }
 
 function offenders(ctx) {
-  const changed = () => ctx.refresh();
+  const states = banStates(ctx.signal);
+  const changed = () => {
+    states.forget();
+    ctx.refresh();
+  };
   const title = h('span', {}, t('overview.offenders'));
   const list = table({
     label: t('overview.offenders'),
-    id: (o) => `${o.rule}\u0000${keyText(o.key)}`,
+    id: offenderId,
     empty: empty(t('offenders.none'), t('offenders.none.text')),
     columns: [
-      { name: 'key', title: t('col.key'), grow: true, cell: (o) => [o.banned ? [pill(t('outcome.banned'), 'bad'), ' '] : null, o.hashed ? h('span', { class: 'mono', title: t('offenders.hashed') }, keyText(o.key)) : link(['keys', { rule: o.rule, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) })] },
+      { name: 'key', title: t('col.key'), grow: true, cell: (o) => [o.hashed ? h('span', { class: 'mono', title: t('offenders.hashed') }, keyText(o.key)) : link(['keys', { rule: o.rule, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) }), o.banned ? [' ', pill(t('bans.is'), 'bad')] : null] },
       { name: 'rule', title: t('col.rule'), cell: (o) => h('span', { class: 'muted clip', title: o.rule }, o.rule) },
       { name: 'count', title: t('by.refusals'), num: true, cell: (o) => count(o.count) },
       { name: 'act', title: '', act: true, cell: (o) => (o.hashed ? null : o.banned ? writeButton('lift', t('bans.lift'), () => lift(o, changed), { class: 'small' }) : writeButton('ban', t('bans.ban'), () => ban(o, changed), { class: 'small' })) },
@@ -232,8 +254,7 @@ function offenders(ctx) {
     title,
     async set(answer) {
       setText(title, t('overview.offenders.since', { time: clock(answer.since) }));
-      const banned = await bannedOf(answer.offenders, ctx.signal);
-      list.set(answer.offenders.map((o, i) => ({ ...o, banned: banned[i] })));
+      list.set(await states.of(answer.offenders));
     },
   };
 }
