@@ -219,8 +219,9 @@ func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decis
 	return nil
 }
 
-// refundTimeout bounds the refund of a refused request, whatever became of its context.
-const refundTimeout = time.Second
+// refundTimeout bounds the refund of a refused request, whatever became of its context. Tests have
+// another.
+var refundTimeout = time.Second
 
 // refundParts reports whether all was refunded. If no time is left, the caller does not wait.
 func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) {

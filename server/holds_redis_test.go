@@ -145,8 +145,8 @@ func TestInFlightOfTwoInstances(t *testing.T) {
 	if at.most != places || refused.Load() == 0 {
 		t.Errorf("%d at most, want %d; %d refused", at.most, places, refused.Load())
 	}
-	if !testing.Short() && average <= 95 {
-		t.Errorf("%.1f on average, want more than 95", average)
+	if average <= places/2 { // about 99 on a machine that is not busy
+		t.Errorf("%.1f on average: places that are given back are not taken again", average)
 	}
 }
 
