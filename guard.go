@@ -68,7 +68,7 @@ type Guard[A, R any] struct {
 	// go with Wait, which refuses no call.
 	Penalty *Penalty
 	// OnError says how a call is decided that the Store does not decide. The zero
-	// OnError is OnErrorLocal: by this instance's share of the Limit, see
+	// OnError is that of the Limiter, else OnErrorLocal: by this instance's share of the Limit, see
 	// fleet.Fallback. OnErrorAllow: the function is called. OnErrorDeny: the error is
 	// returned. Only OnErrorLocal can go with Wait.
 	OnError OnError
@@ -190,10 +190,6 @@ func (g *guarded[A, R]) call(ctx context.Context, a A, f func(context.Context, A
 		return f(ctx, a)
 	}
 	held, err := g.pass(ctx, a)
-	if err != nil && g.OnError == OnErrorAllow && undecided(ctx, err) {
-		g.undecided.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
-		err = nil
-	}
 	switch {
 	case err != nil && g.Fallback != nil:
 		return g.Fallback(ctx, a, err)
@@ -267,6 +263,10 @@ func (g *guarded[A, R]) pass(ctx context.Context, a A) (*Reservation, error) {
 		return held, err
 	}
 	held, d, err := g.Limiter.take(ctx, asks, g.holds)
+	if err != nil && g.OnError == OnErrorAllow && undecided(ctx, err) {
+		g.undecided.Log(slog.LevelWarn, "stint: the store does not decide; OnError decides instead", err, "key", key)
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("limit %s: %w", g.Limit, err)
 	}

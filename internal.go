@@ -112,7 +112,7 @@ func (internals) WithFallback(l *Limiter) *Limiter {
 	if !ok {
 		return l
 	}
-	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, Observe: l.Observe, ObserveHold: l.ObserveHold, of: l}
+	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, Observe: l.Observe, ObserveHold: l.ObserveHold, OnError: l.OnError, of: l}
 }
 
 // Keep returns the Reservation of a request with a Hold that l.Take decided, as Limiter.Reserve

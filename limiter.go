@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/counts"
+	"github.com/stintdev/stint/internal/logline"
 	"github.com/stintdev/stint/internal/spelling"
 )
 
@@ -54,7 +55,14 @@ type Limiter struct {
 	// Limiter.Observe for its use holds here, too. It may be called from a goroutine of the
 	// Limiter.
 	ObserveHold func(ctx context.Context, c *HoldCall)
+	// OnError says how requests are decided that the Store does not decide, for asks whose own
+	// OnError is zero. OnErrorAllow: they are allowed, also if the Store has no fleet.Fallback
+	// around it. A front door that has an OnError, such as a Guard or a httplimit.Middleware,
+	// comes before it: docs/reliability.md has a table. Package server does not use it, since its
+	// rules say on_store_error. It must not be changed once the Limiter is in use.
+	OnError OnError
 
+	allowed  logline.Line // by OnError
 	memory   Memory
 	instance Memory    // the count of Instance
 	of       *Limiter  // has the count of Instance; nil: l
@@ -156,6 +164,7 @@ func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d 
 	if err = c.request.check(); err != nil {
 		return err
 	}
+	withOnError(c.asks, l.onErrorOf(ctx))
 	*d, err = l.decide(ctx, &c.request, nil)
 	l.observed(ctx, c, d, nil, err)
 	return err
@@ -180,7 +189,11 @@ func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decisio
 		l.unnamed.look(r.Asks[i].Key, r.Asks[i].Limit)
 	}
 	if m := l.inMemory(); m != nil {
-		return m.Take(ctx, r, out)
+		d, err := m.Take(ctx, r, out)
+		if err != nil {
+			return l.orAllow(ctx, r, out, err)
+		}
+		return d, nil
 	}
 	return l.takeCopy(ctx, r, out)
 }
@@ -190,6 +203,7 @@ func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d D
 	c := l.call()
 	defer l.done(c)
 	c.asks = append(c.asks, r.Asks...)
+	withOnError(c.asks, l.onErrorOf(ctx))
 	c.request.Asks, c.request.Deadline = c.asks, r.Deadline
 	c.request.Hold, c.request.HoldFor = r.Hold, r.HoldFor
 	if !r.At.IsZero() {
@@ -216,8 +230,9 @@ func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (d Dec
 	}
 	if err != nil {
 		l.abandon(r, err)
+		return l.orAllow(ctx, r, out, err)
 	}
-	return d, err
+	return d, nil
 }
 
 // TakeBatch decides independent requests, in one round trip if the Store can: answers[i]
@@ -254,14 +269,16 @@ func checkEach(r, first *Request, each []Decision) error {
 
 // takeGood is TakeBatch for requests that have been checked.
 func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer) {
+	rs = eachWithOnError(rs, l.onErrorOf(ctx))
 	if l.Instance != nil {
 		l.takeEachHere(ctx, rs, answers)
 	} else {
 		TakeBatch(ctx, l.store(), rs, answers)
 	}
 	for i := range rs {
-		if err := answers[i].Err; err != nil {
-			l.abandon(&rs[i], err)
+		if a := &answers[i]; a.Err != nil {
+			l.abandon(&rs[i], a.Err)
+			a.Decision, a.Err = l.orAllow(ctx, &rs[i], a.Each, a.Err)
 		}
 		if l.Observe != nil {
 			l.Observe(ctx, &rs[i], &answers[i])

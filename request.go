@@ -33,7 +33,7 @@ type Ask struct {
 	// then.
 	Peek bool
 	// OnError says how the ask is decided where a fleet.Fallback has no answer of its
-	// Store.
+	// Store. Zero: as who asks says, a Guard or httplimit.Middleware, else as Limiter.OnError.
 	OnError OnError
 	// By is, in a refund, the Decision.By of the ask that took the units. Take ignores
 	// it.
@@ -44,7 +44,9 @@ type Ask struct {
 }
 
 // OnError says how an ask is decided that the Store cannot decide, where a fleet.Fallback
-// is around it. The zero OnError is OnErrorLocal.
+// is around it, as that of redislimit.Open is. It can be said at an Ask, at the front door that asks,
+// and at the Limiter; docs/reliability.md says who wins. The zero OnError says nothing: if no one says
+// more, it is OnErrorLocal.
 type OnError uint8
 
 // If you add one, name it in String and package rules' documentation.

@@ -58,6 +58,7 @@ func (l *Limiter) Reserve(ctx context.Context, r *Request) (*Reservation, Decisi
 	for range c.asks {
 		c.out = append(c.out, Decision{})
 	}
+	withOnError(c.asks, l.onErrorOf(ctx))
 	d, err := l.decide(ctx, &c.request, c.out)
 	l.observed(ctx, c, &d, nil, err)
 	if err != nil {

@@ -104,6 +104,7 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 	if isOwn(ctx, err) {
 		return
 	}
+	f.log.called(r, err)
 	if f.Called != nil {
 		f.Called(ended-began, err)
 	}

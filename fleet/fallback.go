@@ -72,6 +72,8 @@ type Fallback struct {
 	repayAt  atomic.Int64 // by start's clock, when that may be tried again
 
 	keepsDeadline bool // the Store does
+
+	log *outageLog // nil: Called or Breaker.Changed tells
 }
 
 func (f *Fallback) init() {
@@ -81,8 +83,8 @@ func (f *Fallback) init() {
 			f.local = new(stint.Memory)
 		}
 		if f.Called == nil && f.Breaker.Changed == nil {
-			log := new(outageLog)
-			f.Called, f.Breaker.Changed = log.called, log.changed
+			f.log = new(outageLog)
+			f.Breaker.Changed = f.log.changed
 		}
 		f.ledger.most = f.MaxOwed
 		f.start = time.Now()

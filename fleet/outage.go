@@ -2,9 +2,10 @@ package fleet
 
 import (
 	"log/slog"
+	"strings"
 	"sync/atomic"
-	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/logline"
 )
 
@@ -14,9 +15,10 @@ type outageLog struct {
 	logged             atomic.Bool // that the breaker opened
 }
 
-func (l *outageLog) called(_ time.Duration, err error) {
-	if err != nil {
-		l.failures.Log(slog.LevelWarn, "stint: the store does not decide; OnError decides instead", err)
+// called logs why a call about r failed; nil: it did not.
+func (l *outageLog) called(r *stint.Request, err error) {
+	if err != nil && l != nil {
+		l.failures.Log(slog.LevelWarn, "stint: the store does not decide; OnError decides instead", err, "key", strings.Clone(r.Asks[0].Key))
 	}
 }
 

@@ -72,7 +72,7 @@ func TestOutageIsLogged(t *testing.T) {
 			time.Sleep(3 * time.Second)
 		}
 		const (
-			fails  = `level=WARN msg="stint: the store does not decide; OnError decides instead" error="context deadline exceeded"`
+			fails  = `level=WARN msg="stint: the store does not decide; OnError decides instead" error="context deadline exceeded" key=a`
 			partly = `level=ERROR msg="stint: circuit breaker open: a server of the store is not asked until it answers again; OnError decides about its keys" error="a: context deadline exceeded"`
 			open   = `level=ERROR msg="stint: circuit breaker open: the store is not asked until it answers again; OnError decides instead" error="limittest: call 5: context deadline exceeded"`
 			again  = `level=INFO msg="stint: the store decides again"`

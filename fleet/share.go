@@ -39,10 +39,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 			}
 			local.Asks = append(local.Asks, scaled)
 		default:
-			each[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key, By: stint.ByPolicy}
-			if a.Limit != nil {
-				each[i].Remaining = a.Limit.Capacity()
-			}
+			each[i] = internal.ByPolicy(a)
 		}
 	}
 	if len(local.Asks) == 0 {

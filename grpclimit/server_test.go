@@ -166,7 +166,7 @@ func TestCodes(t *testing.T) {
 		"never":      {rpclimit.Server{Decide: answer(rpclimit.Answer{Decision: refused}, nil)}, codes.ResourceExhausted, -1, "costs more than the limit"},
 		"zero":       {rpclimit.Server{Decide: answer(rpclimit.Answer{}, nil)}, codes.ResourceExhausted, -1, "Too many requests"},
 		"away":       {rpclimit.Server{Decide: broken}, codes.Unavailable, time.Second, "cannot check"},
-		"away, pass": {rpclimit.Server{Decide: broken, OnError: func(_ context.Context, _ *rpclimit.Call, err error) bool { return errors.Is(err, errAway) }}, codes.OK, -1, ""},
+		"away, pass": {rpclimit.Server{Decide: broken, Undecided: func(_ context.Context, _ *rpclimit.Call, err error) bool { return errors.Is(err, errAway) }}, codes.OK, -1, ""},
 		"overloaded": {rpclimit.Server{Decide: answer(rpclimit.Answer{}, &httplimit.Overloaded{RetryAfter: 3 * time.Second})}, codes.Unavailable, 3 * time.Second, "overloaded"},
 		"malformed":  {rpclimit.Server{Decide: answer(rpclimit.Answer{}, stint.ErrRequest)}, codes.InvalidArgument, -1, "cannot be counted"},
 		"own":        {rpclimit.Server{Decide: answer(rpclimit.Answer{}, &rpclimit.Refusal{Code: code.Code_UNAUTHENTICATED, Message: "who?"})}, codes.Unauthenticated, -1, "who?"},

@@ -101,7 +101,7 @@ func answers(cors *httplimit.CORS) map[string]httplimit.Middleware {
 		"400":              {CORS: cors, Decide: always(httplimit.Answer{}, stint.ErrRequest)},
 		"503":              {CORS: cors, Decide: always(httplimit.Answer{}, errors.New("down"))},
 		"503 overloaded":   {CORS: cors, Decide: always(httplimit.Answer{}, &httplimit.Overloaded{RetryAfter: time.Second})},
-		"undecided":        {CORS: cors, Decide: always(httplimit.Answer{}, errors.New("down")), OnError: func(*http.Request, error) bool { return true }},
+		"undecided":        {CORS: cors, Decide: always(httplimit.Answer{}, errors.New("down")), Undecided: func(*http.Request, error) bool { return true }},
 		"canceled":         {CORS: cors, Decide: always(canceled, nil)},
 	}
 }

@@ -163,13 +163,13 @@ func ExampleShape() {
 }
 
 // Errors: let readers pass, keep writers out.
-func ExampleMiddleware_onError() {
+func ExampleMiddleware_undecided() {
 	decide := func(*http.Request, time.Duration) (httplimit.Answer, error) {
 		return httplimit.Answer{}, errors.New("store is down")
 	}
 	handler := httplimit.Middleware{
-		Decide:  decide,
-		OnError: func(r *http.Request, _ error) bool { return r.Method == http.MethodGet },
+		Decide:    decide,
+		Undecided: func(r *http.Request, _ error) bool { return r.Method == http.MethodGet },
 	}.Wrap(http.HandlerFunc(hello))
 
 	call(handler, "GET", "/")

@@ -37,11 +37,16 @@ type Middleware struct {
 	Clients *Clients
 	// Dialect selects the rate limit headers. 0: XRateLimit.
 	Dialect Dialect
-	// OnError gets the error of Decide and returns whether the request passes, without
-	// headers. It is not called for errors that wrap stint.ErrRequest, which are the
+	// OnError says how requests are decided that the Store does not decide, for all that Decide asks
+	// with their context and that does not say it itself (stint.Ask.OnError). The zero OnError is
+	// that of the Limiter, else stint.OnErrorLocal; stint.OnErrorAllow lets requests pass, and
+	// stint.OnErrorDeny answers 503. docs/reliability.md has a table of who wins.
+	OnError stint.OnError
+	// Undecided gets the error of Decide where OnError leaves one, and returns whether the request
+	// passes, without headers. It is not called for errors that wrap stint.ErrRequest, which are the
 	// client's fault, nor for those with a method Refuse, such as Overloaded. nil: no
 	// undecided request passes.
-	OnError func(r *http.Request, err error) (pass bool)
+	Undecided func(r *http.Request, err error) (pass bool)
 	// Refused answers a request that a limit, a ban or a list refuses: with 429, or 403 if a is
 	// Blocked. The headers of the Dialect and Retry-After are set. nil: problem details.
 	Refused func(w http.ResponseWriter, r *http.Request, a *Answer)
@@ -217,7 +222,7 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 			}
 		}()
 	}
-	a, err := h.decide(r)
+	r, a, err := h.decide(r)
 	switch {
 	case errors.Is(err, errCanceled):
 		unavailable(w, r, "The request was canceled while it waited for its turn.")
@@ -253,27 +258,34 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 // errCanceled is returned for a request whose context ended while it was delayed.
 var errCanceled = errors.New("request canceled while delayed")
 
-// decide calls Decide, and delays r for as long as the answer says.
-func (h *handler) decide(r *http.Request) (Answer, error) {
+// decide calls Decide, and delays r for as long as the answer says. It may replace r.
+func (h *handler) decide(r *http.Request) (_ *http.Request, a Answer, err error) {
 	maxDelay, place := h.queue.enter(r)
 	if maxDelay > 0 {
 		defer h.queue.room.Leave(place)
 	}
-	a, err := h.Decide(r, maxDelay)
+	if h.OnError == stint.OnErrorLocal {
+		a, err = h.Decide(r, maxDelay)
+	} else {
+		ctx := r.Context()
+		r = r.WithContext(stint.Internal().WithOnError(ctx, h.OnError))
+		a, err = h.Decide(r, maxDelay)
+		r = r.WithContext(ctx) // with the body and the form that Decide has set
+	}
 	if err != nil {
-		return a, err
+		return r, a, err
 	}
 	if a.Blocked || !a.Shape || !a.Allowed || a.Delay <= 0 {
-		return a, nil
+		return r, a, nil
 	}
 	if a.wait(r.Context(), maxDelay) != nil {
 		a.refund(r.Context())
-		return a, errCanceled
+		return r, a, errCanceled
 	}
 	if !a.Allowed {
 		a.refund(r.Context())
 	}
-	return a, nil
+	return r, a, nil
 }
 
 // undecided answers a request that was not decided, or returns that it passes.
@@ -292,7 +304,7 @@ func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) (
 			p.Detail = detailed.Detail()
 		}
 		p.write(w, r)
-	case h.OnError != nil && h.OnError(r, err):
+	case h.Undecided != nil && h.Undecided(r, err):
 		h.CORS.Set(w.Header(), Origin(r), w.Header())
 		return true
 	default:

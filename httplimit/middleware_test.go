@@ -139,8 +139,8 @@ func TestOnError(t *testing.T) {
 	down := errors.New("store is down")
 	var told error
 	m := httplimit.Middleware{
-		Decide:  always(httplimit.Answer{}, down),
-		OnError: func(r *http.Request, err error) bool { told = err; return r.Method == "GET" },
+		Decide:    always(httplimit.Answer{}, down),
+		Undecided: func(r *http.Request, err error) bool { told = err; return r.Method == "GET" },
 	}
 	if w := serve(m, get()); w.Code != 200 || w.Body.String() != "pong" || shown(w.Header()) != "" || told != down {
 		t.Errorf("let pass: %d %s, told %v", w.Code, shown(w.Header()), told)
@@ -281,7 +281,7 @@ func TestGuardWithinMiddleware(t *testing.T) {
 	clients := &httplimit.Clients{Trusted: behindTen}
 	for name, m := range map[string]httplimit.Middleware{
 		"decided":   {Clients: clients},
-		"undecided": {Clients: clients, Decide: always(httplimit.Answer{}, errors.New("down")), OnError: func(*http.Request, error) bool { return true }},
+		"undecided": {Clients: clients, Decide: always(httplimit.Answer{}, errors.New("down")), Undecided: func(*http.Request, error) bool { return true }},
 	} {
 		load := stint.Guard[int, int]{Limit: stint.MustLimit("1 per 1h")}.Wrap(func(context.Context, int) (int, error) { return 0, nil })
 		h := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

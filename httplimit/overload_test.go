@@ -80,8 +80,8 @@ func TestMaxInFlight(t *testing.T) {
 // A Decide that has no room for more says so; OnError cannot let it pass.
 func TestOverloaded(t *testing.T) {
 	w := serve(httplimit.Middleware{
-		Decide:  always(httplimit.Answer{}, &httplimit.Overloaded{RetryAfter: 1100 * time.Millisecond}),
-		OnError: func(*http.Request, error) bool { return true },
+		Decide:    always(httplimit.Answer{}, &httplimit.Overloaded{RetryAfter: 1100 * time.Millisecond}),
+		Undecided: func(*http.Request, error) bool { return true },
 	}, get())
 	if w.Code != 503 || w.Header().Get("Retry-After") != "2" || !strings.Contains(w.Body.String(), `"outcome":"overloaded","retry_after":2`) {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)

@@ -209,7 +209,7 @@ func (p *problem) sentence(a *Answer) string {
 
 // Overloaded is the error of a Decide for a request that this process, not the client,
 // has no capacity for. The request is answered with 503 and Retry-After, and
-// Middleware.OnError is not called.
+// Middleware.Undecided is not called.
 type Overloaded struct {
 	// RetryAfter is when to retry. The client gets it in whole seconds, at least 1.
 	RetryAfter time.Duration

@@ -54,7 +54,7 @@ func (g *Gate) pace(ctx context.Context, d Decide, c *Call) *Refusal {
 		if longest <= 0 {
 			longest = -1
 		}
-		a, err := d(ctx, c, longest)
+		a, err := d(g.asking(ctx), c, longest)
 		if err != nil {
 			return g.undecided(ctx, c, err)
 		}

@@ -57,7 +57,7 @@ func (g *Gate) undecided(ctx context.Context, c *Call, err error) *Refusal {
 		if errors.As(err, &detailed) {
 			refused.Message = strings.ToValidUTF8(detailed.Detail(), "?")
 		}
-	case g.server.OnError != nil && g.server.OnError(ctx, c, err):
+	case g.server.Undecided != nil && g.server.Undecided(ctx, c, err):
 		return nil
 	case ctx.Err() != nil:
 		return ended(ctx.Err())

@@ -59,10 +59,15 @@ type Server struct {
 	// Dialect selects the metadata of limits, which has the names of the headers in lower case.
 	// 0: httplimit.XRateLimit. With httplimit.NoHeaders, refusals have no QuotaFailure.
 	Dialect httplimit.Dialect
-	// OnError gets the error of a Decide and returns whether the call or message passes, without
-	// metadata. It is not called for errors that wrap stint.ErrRequest, *Refusal or
+	// OnError says how calls and messages are decided that the Store does not decide, for all that a
+	// Decide asks with its context and that does not say it itself (stint.Ask.OnError). The zero
+	// OnError is that of the Limiter, else stint.OnErrorLocal; stint.OnErrorAllow lets them pass, and
+	// stint.OnErrorDeny ends them with UNAVAILABLE. docs/reliability.md has a table of who wins.
+	OnError stint.OnError
+	// Undecided gets the error of a Decide where OnError leaves one, and returns whether the call or
+	// message passes, without metadata. It is not called for errors that wrap stint.ErrRequest, *Refusal or
 	// *httplimit.Overloaded. nil: nothing undecided passes.
-	OnError func(ctx context.Context, c *Call, err error) (pass bool)
+	Undecided func(ctx context.Context, c *Call, err error) (pass bool)
 	// MaxDelayed is how many calls may be delayed at once; see Answer.Shape. A call without a
 	// place is refused if it would have to wait. One client cannot take all places; see
 	// MaxInFlight. 0: 1000. Negative: none are delayed.
@@ -153,6 +158,11 @@ func (g *Gate) Begin(ctx context.Context, c *Call) (running *Running, refused *R
 	return r, nil
 }
 
+// asking is ctx for a Decide.
+func (g *Gate) asking(ctx context.Context) context.Context {
+	return stint.Internal().WithOnError(ctx, g.server.OnError)
+}
+
 // addr returns the client's address as package room asks for it.
 func (g *Gate) addr(c *Call) func(*http.Request) netip.Addr {
 	return func(*http.Request) netip.Addr { return address(g.clients, c) }
@@ -163,7 +173,7 @@ func (g *Gate) decide(r *Running) *Refusal {
 	if longest > 0 {
 		defer g.delayed.Leave(place)
 	}
-	a, err := g.server.Decide(r.Context, &r.call, longest)
+	a, err := g.server.Decide(g.asking(r.Context), &r.call, longest)
 	if err != nil {
 		return g.undecided(r.Context, &r.call, err)
 	}

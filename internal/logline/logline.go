@@ -19,8 +19,8 @@ type Line struct {
 	writing atomic.Bool
 }
 
-// Log reports whether it logs the line, with err. It does not wait for that: a log may hang.
-func (l *Line) Log(level slog.Level, text string, err error) bool {
+// Log reports whether it logs the line, with err and further attributes as slog takes them. It does not wait for that: a log may hang.
+func (l *Line) Log(level slog.Level, text string, err error, attributes ...any) bool {
 	now, next := time.Now().UnixNano(), l.next.Load()
 	if now < next || !l.next.CompareAndSwap(next, now+int64(every)) || !l.writing.CompareAndSwap(false, true) {
 		return false
@@ -28,7 +28,7 @@ func (l *Line) Log(level slog.Level, text string, err error) bool {
 	log := slog.Default()
 	go func() {
 		defer l.writing.Store(false)
-		log.Log(context.Background(), level, text, "error", err)
+		log.Log(context.Background(), level, text, append([]any{"error", err}, attributes...)...)
 	}()
 	return true
 }
