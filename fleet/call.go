@@ -105,6 +105,7 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 		return
 	}
 	f.log.called(r, err)
+	f.watchers.called(ended-began, err)
 	if f.Called != nil {
 		f.Called(ended-began, err)
 	}

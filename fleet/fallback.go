@@ -73,7 +73,8 @@ type Fallback struct {
 
 	keepsDeadline bool // the Store does
 
-	log *outageLog // nil: Called or Breaker.Changed tells
+	watchers watchers   // beside Called
+	log      *outageLog // nil: Called or Breaker.Changed tells
 }
 
 func (f *Fallback) init() {

@@ -10,17 +10,36 @@ import (
 )
 
 // Store returns next with its calls measured: their time, and how many failed. Refusals are no
-// failures, and neither are malformed requests. Around a store of package fleet, it measures
-// what a caller waits for; to measure the calls of the shared store itself, wrap that one.
+// failures, and neither are malformed requests. A call counts once, however often and at which layer
+// Store was called: of a store of package fleet, such as that of redislimit.Open, the calls of its
+// shared store are measured, for requests, and Store returns next itself.
 //
 // The Store unwraps to next, so its optional interfaces are found. If next is stint.Networked,
 // so is the Store.
 func (c *Collector) Store(next stint.Store) stint.Store {
+	if c.measures(next) {
+		return next
+	}
+	if f, ok := stint.As[watchable](next); ok {
+		f.WatchCalls(c, func(took time.Duration, err error) { c.called(context.Background(), took, err) })
+		return next
+	}
 	m := &measured{next, c}
 	if n, ok := next.(stint.Networked); ok {
-		return &networked{m, sync.OnceValue(func() stint.Store { return &measured{n.WithFallback(), c} })}
+		return &networked{m, sync.OnceValue(func() stint.Store { return c.Store(n.WithFallback()) })}
 	}
 	return m
+}
+
+// watchable is a fleet.Fallback.
+type watchable interface {
+	WatchCalls(by any, called func(took time.Duration, err error))
+}
+
+// measures reports whether calls of s are measured by c.
+func (c *Collector) measures(s stint.Store) bool {
+	m, ok := stint.As[interface{ measuredBy(*Collector) bool }](s)
+	return ok && m.measuredBy(c)
 }
 
 type measured struct {
@@ -28,11 +47,13 @@ type measured struct {
 	to   *Collector
 }
 
+func (m *measured) measuredBy(c *Collector) bool { return m.to == c || c.measures(m.next) }
+
 // Take implements stint.Store.
 func (m *measured) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	start := time.Now()
 	d, err := m.next.Take(ctx, r, out)
-	m.to.called(ctx, start, err)
+	m.to.called(ctx, time.Since(start), err)
 	return d, err
 }
 
@@ -48,15 +69,15 @@ func (m *measured) TakeBatch(ctx context.Context, rs []stint.Request, answers []
 			break
 		}
 	}
-	m.to.called(ctx, start, first)
+	m.to.called(ctx, time.Since(start), first)
 }
 
 // Unwrap returns the Store that is measured.
 func (m *measured) Unwrap() stint.Store { return m.next }
 
-// called counts a call that began at start.
-func (c *Collector) called(ctx context.Context, start time.Time, err error) {
-	c.seconds.Observe(time.Since(start).Seconds())
+// called counts a call.
+func (c *Collector) called(ctx context.Context, took time.Duration, err error) {
+	c.seconds.Observe(took.Seconds())
 	if err != nil && !errors.Is(err, stint.ErrRequest) {
 		c.failed[reasonOf(ctx, err)].Inc()
 	}
