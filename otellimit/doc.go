@@ -19,7 +19,8 @@
 //     stint.by
 //   - stint.settlements, a counter: holds that ended, by stint.limit and stint.result
 //   - stint.store.duration, a histogram of seconds: calls of the Store, by
-//     stint.operation and error.type
+//     stint.operation and error.type. The operation is take or take_batch, and call where
+//     a Store around package fleet has it of the layers
 //
 // No metric has a key. Spans have keys only if Options.Key returns them.
 package otellimit

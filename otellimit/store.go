@@ -17,6 +17,10 @@ import (
 // call whose context has a span that is recorded, and measures all of them. Other operations
 // go to next directly, through Unwrap.
 //
+// The metric has each call once, however often and at which layer Store was called with one
+// MeterProvider. Around a store of package fleet, such as that of redislimit.Open, spans are of what
+// callers wait for, and the metric is of the calls of its shared store, for requests.
+//
 // The span "stint.store take" or "stint.store take_batch" has these attributes:
 //
 //   - stint.requests, how many requests the caller sent
@@ -39,10 +43,38 @@ func Store(next stint.Store, o Options) stint.Store {
 		metric.WithUnit("s"), metric.WithDescription("Time of a call of the store, including failed calls."),
 		metric.WithExplicitBucketBoundaries(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1))
 	s.take, s.takeBatch = newOperation("take"), newOperation("take_batch")
+	s.meters = o.MeterProvider
+	if isMeasured(next, s.meters) {
+		s.spansOnly = true
+	} else if f, ok := stint.As[watchable](next); ok {
+		s.spansOnly = true
+		call := newOperation("call")
+		f.WatchCalls(watcher{s.meters}, func(took time.Duration, err error) { s.record(context.Background(), &call, took, err) })
+	}
 	if n, ok := next.(stint.Networked); ok {
 		return &networked{s, sync.OnceValue(func() stint.Store { return Store(n.WithFallback(), o) })}
 	}
 	return s
+}
+
+// watchable is a fleet.Fallback. A watcher is who watches it for a MeterProvider.
+type (
+	watchable interface {
+		WatchCalls(by any, called func(took time.Duration, err error))
+	}
+	watcher struct{ of metric.MeterProvider }
+)
+
+// isMeasured reports whether calls of s are measured for a MeterProvider.
+func isMeasured(s stint.Store, by metric.MeterProvider) bool {
+	m, ok := stint.As[interface {
+		measuredBy(metric.MeterProvider) bool
+	}](s)
+	return ok && m.measuredBy(by)
+}
+
+func (s *store) measuredBy(by metric.MeterProvider) bool {
+	return s.meters == by || isMeasured(s.next, by)
 }
 
 // counted is a Store that tells how many requests went in the call that decided this one; 0
@@ -57,6 +89,8 @@ type store struct {
 	tracer          trace.Tracer
 	duration        metric.Float64Histogram
 	take, takeBatch operation
+	meters          metric.MeterProvider
+	spansOnly       bool // the calls are measured elsewhere
 }
 
 // networked is a store whose next is Networked.
@@ -160,6 +194,12 @@ func (s *store) start(ctx context.Context, o *operation) (context.Context, trace
 }
 
 func (s *store) measure(ctx context.Context, o *operation, start time.Time, err error) {
+	if !s.spansOnly {
+		s.record(ctx, o, time.Since(start), err)
+	}
+}
+
+func (s *store) record(ctx context.Context, o *operation, took time.Duration, err error) {
 	if !s.duration.Enabled(ctx) {
 		return
 	}
@@ -167,7 +207,7 @@ func (s *store) measure(ctx context.Context, o *operation, start time.Time, err 
 	if err != nil {
 		as = o.failed[errorType(err)]
 	}
-	s.duration.Record(ctx, time.Since(start).Seconds(), as...)
+	s.duration.Record(ctx, took.Seconds(), as...)
 }
 
 func end(span trace.Span, err error) {
