@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 )
@@ -155,7 +156,7 @@ func (m *Message) slack(from string) string {
 	for n := range m.Items {
 		i := &m.Items[n]
 		if b.Len() > mostSlackText {
-			fmt.Fprintf(&b, "\nand %d more alerts", len(m.Items)-n)
+			b.WriteString("\nand " + spelling.Several(len(m.Items)-n, "more alert"))
 			break
 		}
 		if n > 0 {
@@ -192,7 +193,7 @@ func (i *Item) slackKeys() string {
 		fmt.Fprintf(&b, "\n%s has used %.0f %% of %s", slackCode(keyText(k.Key), mostSlackKey), k.Usage*100, slackText(k.Rule+": "+k.Limit))
 	}
 	if more := i.More + max(0, len(i.Keys)-mostSlackKeys); more > 0 {
-		fmt.Fprintf(&b, "\nand %d more keys", more)
+		b.WriteString("\nand " + spelling.Several(more, "more key"))
 	}
 	return b.String()
 }
