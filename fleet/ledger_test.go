@@ -183,7 +183,7 @@ func TestLedgerIsTrue(t *testing.T) {
 					step := period / time.Duration(1+random.IntN(20))
 					spend := func(n int) {
 						for range n {
-							time.Sleep(rand.N(step))
+							time.Sleep(time.Duration(random.Int64N(step.Microseconds())) * time.Microsecond) // memories made in between tell the same time
 							cost := 1 + random.Int64N(1+l.Capacity()/4)
 							if o.ask(t, key, l, cost) && away {
 								spent = append(spent, spending{time.Now(), cost})
