@@ -66,7 +66,9 @@ func TestErrorsOfRedisCountOnce(t *testing.T) {
 					t.Errorf("%s: %d calls and %d errors, want %d and %d", when, gotCalls, gotFailed, calls, failed)
 				}
 			}
-			ask := func(key string) { _, _ = limiter.Allow(t.Context(), key, stint.MustLimit("calls: 100 per 1h")) }
+			ask := func(key string) { // and waits longer than a fallback by itself
+				_, _ = limiter.Take(t.Context(), &stint.Request{Deadline: 10 * time.Second, Asks: []stint.Ask{{Key: key, Limit: stint.MustLimit("calls: 100 per 1h")}}}, nil)
+			}
 			ask("ann")
 			check("Redis answers", 1, 0)
 			redis.Kill()

@@ -79,7 +79,7 @@ func TestErrorsOfRedisCountOnce(t *testing.T) {
 				return all
 			}
 			ask := func(key string) {
-				_, _ = limiter.Allow(t.Context(), key, stint.MustLimit("calls: 100 per 1h"))
+				_, _ = limiter.Take(t.Context(), &stint.Request{Deadline: 1e10, Asks: []stint.Ask{{Key: key, Limit: stint.MustLimit("calls: 100 per 1h")}}}, nil)
 			}
 			check := func(when, want string) {
 				t.Helper()

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -28,16 +29,19 @@ func TestBytesOfBodies(t *testing.T) {
 		"calls":     fill(`{"domain":"d","descriptors":[`, `{"limit":{"unit":"day","requests_per_unit":1},"entries":[{"key":"k"}]}`, `]}`),
 		"checks":    "[" + strings.Repeat(`{"client":"192.0.2.1","request":{"path":"/a?b=c","headers":{"a":"b"}},"attrs":{"a":1}},`, 999) + "{}]",
 	} {
-		b := new(batch)
-		before := heapInUse()
-		if _, err := b.read(body); err != nil {
-			t.Fatal(name, err)
+		took, most := int64(math.MaxInt64), decodedBytes(body)
+		for range 3 { // others may take some meanwhile
+			b := new(batch)
+			before := heapInUse()
+			if _, err := b.read(body); err != nil {
+				t.Fatal(name, err)
+			}
+			took = min(took, heapInUse()-before)
+			runtime.KeepAlive(b)
 		}
-		took, most := heapInUse()-before, decodedBytes(body)
 		if t.Logf("%s: %d bytes take %d, at most %d", name, len(body), took, most); took > most {
 			t.Errorf("%s: %d bytes of JSON take %d, want at most %d", name, len(body), took, most)
 		}
-		runtime.KeepAlive(b)
 	}
 }
 
