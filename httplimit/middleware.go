@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -203,10 +202,7 @@ func (h *handler) decidePreflight(r *http.Request) {
 // begin decides r, which it may replace. It sets the headers of a request that passes, and answers
 // the others. If it passes and there is a cap on requests in flight, the caller leaves place at its end.
 func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request, a Answer, place room.Place, pass bool) {
-	if h.Dialect&(OpenAI|Anthropic) != 0 {
-		r = r.WithContext(context.WithValue(r.Context(), apiKey{}, true))
-	}
-	r = h.CORS.With(r)
+	r = h.CORS.With(h.Dialect.with(r))
 	if h.Errors != nil {
 		r = r.WithContext(WithErrorFormat(r.Context(), h.Errors))
 	}

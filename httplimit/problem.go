@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -45,6 +46,14 @@ type apiError struct {
 // apiKey is the key of a request's context under which the value says that its client is one of
 // OpenAI or Anthropic.
 type apiKey struct{}
+
+// with is r for problems, which have what clients of d read.
+func (d Dialect) with(r *http.Request) *http.Request {
+	if d&(OpenAI|Anthropic) == 0 {
+		return r
+	}
+	return r.WithContext(context.WithValue(r.Context(), apiKey{}, true))
+}
 
 func (p *problem) apiError() *apiError {
 	e := &apiError{Type: "api_error", Message: p.Detail}

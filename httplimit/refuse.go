@@ -22,6 +22,7 @@ func (d Dialect) Refuse(w http.ResponseWriter, r *http.Request, err error) bool 
 	if !ok {
 		return false
 	}
+	r = d.with(r)
 	if decision.By == stint.ByInstance {
 		(&Overloaded{RetryAfter: decision.RetryAfter}).Refuse(w, r)
 		return true

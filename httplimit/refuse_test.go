@@ -139,3 +139,20 @@ func TestRefuseWithinMiddleware(t *testing.T) {
 		t.Errorf("%d %s %v", w.Code, w.Body, got)
 	}
 }
+
+// With the dialects of OpenAI and Anthropic, the answer has what their clients report, without a Middleware, too.
+func TestRefuseForClientsOfModels(t *testing.T) {
+	for _, d := range []httplimit.Dialect{httplimit.OpenAI, httplimit.Anthropic, httplimit.XRateLimit} {
+		for by, want := range map[stint.Source]string{stint.ByStore: "rate_limit_error", stint.ByInstance: "overloaded_error"} {
+			if d == httplimit.XRateLimit {
+				want = ""
+			}
+			w := httptest.NewRecorder()
+			d.Refuse(w, httptest.NewRequest("GET", "/", nil), &stint.RefusedError{Decision: stint.Decision{Outcome: stint.Limited, By: by, RetryAfter: time.Second}})
+			var body struct{ Error struct{ Type string } }
+			if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Error.Type != want {
+				t.Errorf("%d, by %s: %s, %v", d, by, w.Body, err)
+			}
+		}
+	}
+}
