@@ -40,7 +40,7 @@ func (i clientInterceptor) stream(ctx context.Context, desc *grpc.StreamDesc, cc
 	c := outgoing(ctx, cc, method)
 	o, refused := i.pacer.Begin(ctx, &c)
 	if refused != nil {
-		return nil, &statusError{refused}
+		return nil, &statusError{Refusal: refused}
 	}
 	// OnFinish is called however a stream ends: also by its context, or if the ClientConn is closed. It
 	// may not be called if an interceptor within refuses the stream.
@@ -71,7 +71,7 @@ type clientStream struct {
 // SendMsg waits until a message may be sent.
 func (s *clientStream) SendMsg(m any) error {
 	if refused := s.outgoing.Send(m, s.several); refused != nil {
-		return &statusError{refused}
+		return &statusError{Refusal: refused}
 	}
 	return s.ClientStream.SendMsg(m)
 }

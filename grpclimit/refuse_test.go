@@ -103,3 +103,46 @@ func TestRefuse(t *testing.T) {
 		}
 	}
 }
+
+// The metadata is in the trailer once, though a handler calls Refuse for an error that is a status of it already, or
+// that an interceptor refused a message with: a client that gets two waits does not retry.
+func TestRefuseAgain(t *testing.T) {
+	everybody := func(context.Context, *rpclimit.Call) string { return "k" }
+	load := stint.Guard[int, int]{Limit: stint.MustLimit("load: 1 per 1h"), Message: "slow down", Anonymous: stint.AnonymousShare}.Wrap(
+		func(context.Context, int) (int, error) { return 1, nil })
+	_, _ = load(t.Context(), 0)
+	client := dial(t, serve(t, &service{
+		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			_, err := load(ctx, 0)
+			err = fmt.Errorf("load: %w", grpclimit.Refuse(ctx, httplimit.XRateLimit, err))
+			return nil, grpclimit.Refuse(ctx, httplimit.XRateLimit, err)
+		},
+		duplex: func(ss pb.TestService_FullDuplexCallServer) error {
+			return grpclimit.Refuse(ss.Context(), httplimit.XRateLimit, echo(ss))
+		},
+	}, grpclimit.ServerOptions(rpclimit.Server{Received: rpclimit.By(nil, stint.MustLimit("1 per 1h"), everybody)})...))
+	once := func(what string, trailer metadata.MD, err error) {
+		t.Helper()
+		wantCode(t, err, codes.ResourceExhausted)
+		if len(trailer.Get("grpc-retry-pushback-ms")) != 1 || len(trailer.Get("x-ratelimit-limit")) != 1 {
+			t.Errorf("%s: trailer %v", what, trailer)
+		}
+	}
+	var trailer metadata.MD
+	_, err := client.UnaryCall(bounded(t), new(pb.SimpleRequest), grpc.Trailer(&trailer))
+	once("twice", trailer, err)
+	if got := status.Convert(err).Message(); got != "slow down" {
+		t.Error(got)
+	}
+	stream, err := client.FullDuplexCall(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_ = stream.Send(new(pb.StreamingOutputCallRequest))
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	once("a message", stream.Trailer(), err)
+}

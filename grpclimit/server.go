@@ -63,7 +63,7 @@ func (i interceptor) stream(server any, ss grpc.ServerStream, info *grpc.StreamS
 	running, refused := i.gate.Begin(ctx, &c)
 	if refused != nil {
 		ss.SetTrailer(lower(refused.Trailer))
-		return &statusError{refused}
+		return &statusError{refused, true}
 	}
 	err := running.Run(codeOf, func() error {
 		if running.Header != nil {
@@ -73,7 +73,7 @@ func (i interceptor) stream(server any, ss grpc.ServerStream, info *grpc.StreamS
 	})
 	if refused, ok := err.(*rpclimit.Refusal); ok { // of a message
 		ss.SetTrailer(lower(refused.Trailer))
-		return &statusError{refused}
+		return &statusError{refused, true}
 	}
 	return err
 }
@@ -137,7 +137,7 @@ func (s *serverStream) RecvMsg(m any) error {
 		return err
 	}
 	if refused := s.running.Received(m, s.info.IsClientStream); refused != nil {
-		return &statusError{refused}
+		return &statusError{refused, true}
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (s *serverStream) RecvMsg(m any) error {
 // SendMsg waits until a message may pass, and sends it.
 func (s *serverStream) SendMsg(m any) error {
 	if refused := s.running.Sending(m, s.info.IsServerStream); refused != nil {
-		return &statusError{refused}
+		return &statusError{refused, true}
 	}
 	if err := s.ServerStream.SendMsg(m); err != nil {
 		return err

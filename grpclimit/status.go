@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
@@ -17,7 +18,10 @@ import (
 
 // statusError is a refusal as an error of grpc-go, in which errors.As finds the *rpclimit.Refusal and
 // what that wraps.
-type statusError struct{ *rpclimit.Refusal }
+type statusError struct {
+	*rpclimit.Refusal
+	told bool // the trailer of the call has its metadata, or gets it
+}
 
 func (e *statusError) Unwrap() error { return e.Refusal }
 
@@ -28,7 +32,7 @@ func (e *statusError) Error() string {
 // statusOf returns err, which may be a *rpclimit.Refusal, as an error of grpc-go.
 func statusOf(err error) error {
 	if refused, ok := err.(*rpclimit.Refusal); ok {
-		return &statusError{refused}
+		return &statusError{Refusal: refused}
 	}
 	return err
 }
@@ -41,13 +45,19 @@ func statusOf(err error) error {
 //	if err != nil {
 //		return nil, grpclimit.Refuse(ctx, httplimit.XRateLimit, err)
 //	}
+//
+// A refusal that Refuse or an interceptor of ServerOptions has made is not made again.
 func Refuse(ctx context.Context, d httplimit.Dialect, err error) error {
+	var made *statusError
+	if errors.As(err, &made) && made.told { // clients that get a wait twice do not retry
+		return made
+	}
 	refused, ok := rpclimit.RefusalOf(d, err)
 	if !ok {
 		return err
 	}
 	_ = grpc.SetTrailer(ctx, lower(refused.Trailer)) // fails only if ctx is not of a call, or that is over
-	return statusOf(refused)
+	return &statusError{refused, true}
 }
 
 // GRPCStatus is for package status.
