@@ -2,6 +2,7 @@ package otellimit
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -43,7 +44,9 @@ func Store(next stint.Store, o Options) stint.Store {
 		metric.WithUnit("s"), metric.WithDescription("Time of a call of the store, including failed calls."),
 		metric.WithExplicitBucketBoundaries(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1))
 	s.take, s.takeBatch = newOperation("take"), newOperation("take_batch")
-	s.meters = o.MeterProvider
+	if s.meters = o.MeterProvider; !reflect.ValueOf(&s.meters).Elem().Comparable() {
+		s.meters = new(byte) // equal to no other
+	}
 	if isMeasured(next, s.meters) {
 		s.spansOnly = true
 	} else if f, ok := stint.As[watchable](next); ok {
@@ -62,18 +65,18 @@ type (
 	watchable interface {
 		WatchCalls(by any, called func(took time.Duration, err error))
 	}
-	watcher struct{ of metric.MeterProvider }
+	watcher struct{ of any }
 )
 
 // isMeasured reports whether calls of s are measured for a MeterProvider.
-func isMeasured(s stint.Store, by metric.MeterProvider) bool {
+func isMeasured(s stint.Store, by any) bool {
 	m, ok := stint.As[interface {
-		measuredBy(metric.MeterProvider) bool
+		measuredBy(any) bool
 	}](s)
 	return ok && m.measuredBy(by)
 }
 
-func (s *store) measuredBy(by metric.MeterProvider) bool {
+func (s *store) measuredBy(by any) bool {
 	return s.meters == by || isMeasured(s.next, by)
 }
 
@@ -89,7 +92,7 @@ type store struct {
 	tracer          trace.Tracer
 	duration        metric.Float64Histogram
 	take, takeBatch operation
-	meters          metric.MeterProvider
+	meters          any  // the MeterProvider, to compare
 	spansOnly       bool // the calls are measured elsewhere
 }
 
