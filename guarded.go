@@ -35,8 +35,13 @@ func (g Guard[A, R]) For(f func(context.Context, A) (R, error)) *Guarded[A, R] {
 	return &Guarded[A, R]{guard: g.prepare(function), f: f}
 }
 
-// Call calls the function, as what Wrap returns does. It panics if there is none.
-func (g *Guarded[A, R]) Call(ctx context.Context, a A) (R, error) { return g.guard.call(ctx, a, g.f) }
+// Call calls the function, as what Wrap returns does. It panics if there is none, and charges nothing.
+func (g *Guarded[A, R]) Call(ctx context.Context, a A) (R, error) {
+	if g.f == nil {
+		panic("stint: Call of a Guarded without a function: use Do")
+	}
+	return g.guard.call(ctx, a, g.f)
+}
 
 // Do calls a part of a function, as what Inline returns does.
 func (g *Guarded[A, R]) Do(ctx context.Context, a A, call func(context.Context) (R, error)) (R, error) {
