@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,7 @@ type probed struct{ err error }
 // storeWatch is what is known of a store that may fail.
 type storeWatch struct {
 	probed  atomic.Pointer[probed] // nil: no probe yet
+	seconds atomic.Pointer[probed] // of its server of limits of less than a minute; nil: it has no such, or no probe yet
 	whyOpen atomic.Pointer[error]  // why the breaker opened last; nil: it never did
 	outage  live.Outage
 }
@@ -61,7 +63,25 @@ func (w *storeWatch) down(f *fleet.Store) time.Duration {
 	if !f.IsLayered() {
 		return 0
 	}
-	return w.outage.Note(time.Now(), w.err(f) != nil || f.State() == fleet.PartlyOpen)
+	seconds := w.seconds.Load()
+	return w.outage.Note(time.Now(), w.err(f) != nil || f.State() == fleet.PartlyOpen || seconds != nil && seconds.err != nil)
+}
+
+// aSecond is a limit of less than a minute.
+var aSecond = stint.MustLimit("1 per 1s")
+
+// probeSeconds asks the server of limits of less than a minute, if store has another for these. Without
+// requests under such limits, nobody else finds that it is away.
+func (w *storeWatch) probeSeconds(ctx context.Context, store stint.Store) {
+	of, ok := stint.As[fleet.Partitioned](store)
+	if !ok || of.Partition(aSecond, probeKey) == of.Partition(nil, probeKey) {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if err := stint.Internal().Probe(bounded, store, aSecond, probeKey); ctx.Err() == nil {
+		w.seconds.Store(&probed{err})
+	}
 }
 
 // storeDecides asks the store, and returns why it does not decide, if so.
@@ -73,7 +93,10 @@ func (s *Server) storeDecides(ctx context.Context) error {
 
 // probeStore asks the store once, and keeps the result.
 func (s *Server) probeStore(ctx context.Context) {
+	var seconds sync.WaitGroup
+	seconds.Go(func() { s.store.probeSeconds(ctx, s.limiter.Store) })
 	err := s.storeDecides(ctx)
+	seconds.Wait()
 	if ctx.Err() != nil {
 		return
 	}
