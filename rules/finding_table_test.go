@@ -112,12 +112,13 @@ func TestOmittedKeys(t *testing.T) {
 	}
 	for _, key := range omissibleKeys {
 		for what, file := range map[string]string{
-			"alone":                  rule(key, ""),
-			"beside another":         rule(key, "") + "  - {name: b, match: request.path == \"/b\", key: client.ip, limits: [1 per 1s]}\n",
-			"beside one of its kind": rule(key, `, match: request.path == "/a"`) + "  - {name: b, match: request.path == \"/a\", key: request.query.b, limits: [1 per 1s]}\n",
-			"beside one in shadow":   rule(key, "") + "  - {name: b, key: client.ip, limits: [1 per 1s], mode: shadow}\n",
-			"beside one of claims":   rule(key, "") + "  - {name: b, key: claims.sub, limits: [1 per 1s]}\n",
-			"by default":             rule(key, ", default: true"),
+			"alone":                   rule(key, ""),
+			"beside another":          rule(key, "") + "  - {name: b, match: request.path == \"/b\", key: client.ip, limits: [1 per 1s]}\n",
+			"beside one of its kind":  rule(key, `, match: request.path == "/a"`) + "  - {name: b, match: request.path == \"/a\", key: request.query.b, limits: [1 per 1s]}\n",
+			"beside one in shadow":    rule(key, "") + "  - {name: b, key: client.ip, limits: [1 per 1s], mode: shadow}\n",
+			"beside one that watches": rule(key, "") + "  - {name: b, key: client.ip, penalty: {ban_after: 3, ban_for: 1m, on_status: [401]}}\n",
+			"beside one of claims":    rule(key, "") + "  - {name: b, key: claims.sub, limits: [1 per 1s]}\n",
+			"by default":              rule(key, ", default: true"),
 		} {
 			if codes, text := findingsOf(t, file); !slices.Contains(codes, "ST033") {
 				t.Errorf("%s, %s: %s", key, what, text)

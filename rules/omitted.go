@@ -27,7 +27,7 @@ func (s *Set) findOmitted(all []keyAt) {
 
 // countsWithout reports whether r is for the requests that other skips for want of a key.
 func (r *Rule) countsWithout(other *Rule) bool {
-	if r.Mode != Enforce || r.key.Omits() || r.key.Uses("claims") || r.key.Uses("attrs") {
+	if r.Mode != Enforce || r.watches || r.key.Omits() || r.key.Uses("claims") || r.key.Uses("attrs") {
 		return false
 	}
 	return r.Default || r.match == nil || r.Match == other.Match || r.match.ReadsSame(other.key)
