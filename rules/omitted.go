@@ -12,12 +12,13 @@ import (
 // other rule applies then. A match or a blocklist that reads the same shows that somebody thought of it,
 // and without its credential a request gets nothing of the upstream that asks for one.
 func (s *Set) findOmitted(all []keyAt) {
+	parts := partsOfMatches{}
 	for _, at := range all {
 		r := at.rule
 		if at.node == nil || r.Mode != Enforce || r.watches || !r.key.Omits() || s.isCredential(r) || r.match != nil && r.match.ReadsSame(r.key) {
 			continue
 		}
-		if slices.ContainsFunc(s.blocklist.conditions, r.key.ReadsSame) || slices.ContainsFunc(s.written(), func(other *Rule) bool { return other.countsWithout(r) }) {
+		if slices.ContainsFunc(s.blocklist.conditions, r.key.ReadsSame) || slices.ContainsFunc(s.written(), func(other *Rule) bool { return other.countsWithout(r, parts) }) {
 			continue
 		}
 		s.Findings = append(s.Findings, Finding{codeOmitted, at.file.Place(at.node), fmt.Sprintf(
@@ -26,11 +27,29 @@ func (s *Set) findOmitted(all []keyAt) {
 }
 
 // countsWithout reports whether r is for the requests that other skips for want of a key.
-func (r *Rule) countsWithout(other *Rule) bool {
+func (r *Rule) countsWithout(other *Rule, parts partsOfMatches) bool {
 	if r.Mode != Enforce || r.watches || r.key.Omits() || r.key.Uses("claims") || r.key.Uses("attrs") {
 		return false
 	}
-	return r.Default || r.match == nil || r.Match == other.Match || r.match.ReadsSame(other.key)
+	return r.Default || r.match == nil || r.Match == other.Match || r.match.ReadsSame(other.key) || parts.covers(r, other)
+}
+
+// partsOfMatches are what && joins in the matches of rules.
+type partsOfMatches map[*Rule][]string
+
+func (p partsOfMatches) of(r *Rule) []string {
+	parts, known := p[r]
+	if !known {
+		parts = r.match.Conjuncts()
+		p[r] = parts
+	}
+	return parts
+}
+
+// covers reports whether all that other matches surely matches r: each part of r's match is one of
+// other's.
+func (p partsOfMatches) covers(r, other *Rule) bool {
+	return other.match != nil && len(p.of(r)) > 0 && !slices.ContainsFunc(p.of(r), func(part string) bool { return !slices.Contains(p.of(other), part) })
 }
 
 // isCredential reports whether r counts by what its upstream asks for.

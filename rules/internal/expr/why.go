@@ -84,6 +84,23 @@ func (e *Expression) falsePart(ctx context.Context, s *Scope) string {
 	return ""
 }
 
+// Conjuncts are the parts of a condition that && joins, spelled alike where they are written with other
+// spaces; nil: they are not known.
+func (e *Expression) Conjuncts() (all []string) {
+	checked := dissect(e.Source)
+	if checked == nil {
+		return nil
+	}
+	for _, part := range conjuncts(checked.NativeRep().Expr(), nil) {
+		text, err := cel.ExprToString(part, checked.NativeRep().SourceInfo())
+		if err != nil {
+			return nil
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
 func conjuncts(e ast.Expr, parts []ast.Expr) []ast.Expr {
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.LogicalAnd {
 		return append(parts, e)
