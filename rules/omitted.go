@@ -12,13 +12,19 @@ import (
 // other rule applies then. A match or a blocklist that reads the same shows that somebody thought of it,
 // and without its credential a request gets nothing of the upstream that asks for one.
 func (s *Set) findOmitted(all []keyAt) {
+	var always []*Rule // that have a key whatever a client leaves out
+	for _, r := range s.written() {
+		if r.Mode == Enforce && !r.watches && !r.key.Omits() && !r.key.Uses("claims") && !r.key.Uses("attrs") {
+			always = append(always, r)
+		}
+	}
 	parts := partsOfMatches{}
 	for _, at := range all {
 		r := at.rule
 		if at.node == nil || r.Mode != Enforce || r.watches || !r.key.Omits() || s.isCredential(r) || r.match != nil && r.match.ReadsSame(r.key) {
 			continue
 		}
-		if slices.ContainsFunc(s.blocklist.conditions, r.key.ReadsSame) || slices.ContainsFunc(s.written(), func(other *Rule) bool { return other.countsWithout(r, parts) }) {
+		if slices.ContainsFunc(s.blocklist.conditions, r.key.ReadsSame) || slices.ContainsFunc(always, func(other *Rule) bool { return other.countsWithout(r, parts) }) {
 			continue
 		}
 		s.Findings = append(s.Findings, Finding{codeOmitted, at.file.Place(at.node), fmt.Sprintf(
@@ -26,11 +32,9 @@ func (s *Set) findOmitted(all []keyAt) {
 	}
 }
 
-// countsWithout reports whether r is for the requests that other skips for want of a key.
+// countsWithout reports whether r, which always has a key, is for the requests that other skips for want
+// of one.
 func (r *Rule) countsWithout(other *Rule, parts partsOfMatches) bool {
-	if r.Mode != Enforce || r.watches || r.key.Omits() || r.key.Uses("claims") || r.key.Uses("attrs") {
-		return false
-	}
 	return r.Default || r.match == nil || r.Match == other.Match || r.match.ReadsSame(other.key) || parts.covers(r, other)
 }
 
