@@ -145,7 +145,7 @@ func TestInFlightOfTwoInstances(t *testing.T) {
 	if at.most != places || refused.Load() == 0 {
 		t.Errorf("%d at most, want %d; %d refused", at.most, places, refused.Load())
 	}
-	if average <= places/2 { // about 99 on a machine that is not busy
+	if !testing.Short() && average <= places/2 { // about 99 on a machine that is not busy
 		t.Errorf("%.1f on average: places that are given back are not taken again", average)
 	}
 }

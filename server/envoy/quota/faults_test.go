@@ -169,7 +169,8 @@ func TestBytesOfASubscription(t *testing.T) {
 		if weight < room/8 || weight > room/4 {
 			t.Errorf("%d subscriptions of %d bytes", n, length)
 		}
-		if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / int64(weight); each > 1200 && !attack.RaceDetector {
+		const others = 512 << 10 // what the rest of the process may take meanwhile
+		if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc) - others) / int64(weight); each > 1200 && !attack.RaceDetector {
 			t.Errorf("%d bytes for each bucket that a subscription of %d bytes counts for: the bounds say 1,200", each, length)
 		} else {
 			t.Logf("%d bytes: %d a bucket", length, each)
