@@ -124,11 +124,7 @@ func withoutRoom(g *group, a *stint.Answer) {
 		}
 	}
 	for i := range g.request.Asks {
-		ask := &g.request.Asks[i]
-		a.Each[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: ask.Limit, Key: ask.Key, By: stint.ByPolicy}
-		if ask.Limit != nil {
-			a.Each[i].Remaining = ask.Limit.Capacity()
-		}
+		a.Each[i] = stint.Internal().ByPolicy(&g.request.Asks[i])
 	}
 	a.Decision, a.Err = stint.Strictest(a.Each), nil
 }

@@ -140,10 +140,7 @@ func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
 		case a.OnError == stint.OnErrorDeny:
 			return ErrDenied
 		default:
-			out[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key, By: stint.ByPolicy}
-			if a.Limit != nil {
-				out[i].Remaining = a.Limit.Capacity()
-			}
+			out[i] = stint.Internal().ByPolicy(a)
 		}
 	}
 	return nil
