@@ -255,7 +255,7 @@ func (g *guarded[A, R]) pass(ctx context.Context, a A) (*Reservation, error) {
 		asks = append(asks, ask)
 	}
 	if g.Wait {
-		held, err := g.Limiter.waitFor(ctx, &Request{Asks: slices.Clone(asks)}, g.holds)
+		held, err := g.Limiter.waitFor(ctx, &Request{Asks: slices.Clone(asks)}, g.holds, nil)
 		var refused *RefusedError
 		if errors.As(err, &refused) {
 			refused.Message = g.text(&refused.Decision)

@@ -125,7 +125,7 @@ func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Res
 // Wait takes a as Limiter.WaitN does, and holds its units if its limit is held. The Reservation
 // is nil if nothing is held.
 func (internals) Wait(ctx context.Context, l *Limiter, a *Ask) (*Reservation, error) {
-	return l.wait(ctx, a, a.Limit.IsHeld())
+	return l.waitFor(ctx, &Request{Asks: []Ask{*a}}, a.Limit.IsHeld(), nil)
 }
 
 // TakeOne takes a unit of key under limit. shape: it is refused if its Delay would be longer than

@@ -205,7 +205,7 @@ func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d D
 	c.asks = append(c.asks, r.Asks...)
 	withOnError(c.asks, l.onErrorOf(ctx))
 	c.request.Asks, c.request.Deadline = c.asks, r.Deadline
-	c.request.Hold, c.request.HoldFor = r.Hold, r.HoldFor
+	c.request.Hold, c.request.HoldFor, c.request.late = r.Hold, r.HoldFor, r.late
 	if !r.At.IsZero() {
 		c.request.At = time.UnixMicro(r.At.UnixMicro()) // without the pointer in r.At
 	}
@@ -320,7 +320,9 @@ func (l *Limiter) Refund(ctx context.Context, d Decision, n int64) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	return Refund(ctx, l.store(), &r)
+	err := Refund(ctx, l.store(), &r)
+	l.lineOf().changed(d.Key, d.Limit)
+	return err
 }
 
 // Reset makes key as if unused under the limits named. Bans stay: see Pardon. The
@@ -333,7 +335,11 @@ func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error
 	if err := r.check(); err != nil {
 		return err
 	}
-	return Reset(ctx, l.store(), &r)
+	err := Reset(ctx, l.store(), &r)
+	for _, limit := range limits {
+		l.lineOf().changed(key, limit)
+	}
+	return err
 }
 
 // Pardon forgets the violations of key under p and lifts its ban. found says whether there was

@@ -5,27 +5,65 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// firstPoll is after how long the first in a line asks again if no hold of this Limiter has ended. The
-// pause doubles, up to the hint of the refusal.
-const firstPoll = 5 * time.Millisecond
+const (
+	// firstPoll is after how long the first in a line asks again for what others hold, if no hold of this
+	// Limiter has ended. The pause doubles, up to the hint of the refusal.
+	firstPoll = 5 * time.Millisecond
+	// fewAsking is how many may ask at once about a key of which no answer is known yet and for which nobody
+	// waits.
+	fewAsking = 8
+	// mostAsking is how many of a Limiter that wait may ask a Store that is shared at once, so that a crowd
+	// for one key does not delay what is asked about others.
+	mostAsking = 64
+	// leadOfDelays is how long before it may leave a request takes its place under a LeakyBucket, at least:
+	// as long as an answer may take without the pace being lost. What leaves a line gives up no more of the
+	// pace than that.
+	leadOfDelays = 25 * time.Millisecond
+	// mostLate is how far in the past a Memory decides for a caller whose turn had come.
+	mostLate = 10 * time.Millisecond
+)
 
-// line is the callers of a Limiter that wait for what others hold, by key and limit: first come, first
-// served. Only the first asks the Store, at once when a hold of this Limiter ends, and now and then
-// because holds of others may have ended.
+// line is the callers of a Limiter that wait, by key and limit: first come, first served. Only the first
+// asks the Store, when the last answer says that its request may fit, and as many behind it as that answer
+// has room for.
+//
+// A request stands in the lines of all its limits that refused it, and of those in which others stood when
+// its turn might have come. In each it stands before all that came later. It does not stand in a line in
+// which nobody is before it and whose limit allows it, for else a request that waits an hour for its user's
+// limit would hold up the limit of all: it steps aside. But a limit that has refused it before keeps its
+// place for as long as that limit itself made it wait, so that a request with several limits is not passed
+// for ever: the limits that make it wait longest are kept for it, and one limit after the other joins them.
+//
+// Nobody waits for one that came later, so there is no deadlock.
 type line struct {
-	mu     sync.Mutex
-	queues map[entryKey][]*place
+	places atomic.Int64 // so many stand or ask
+
+	mu      sync.Mutex
+	tickets uint64
+	queues  map[entryKey]*queue
+	budget  chan struct{} // has an element for each that asks a shared Store
 }
 
-// place is a caller's in a line.
+// place is a caller's in the lines.
 type place struct {
-	line  *line
-	of    entryKey
-	turn  chan struct{} // has an element if it is the first and is to ask
-	pause time.Duration
+	line   *line
+	ticket uint64
+	turn   chan struct{} // has an element if something has changed
+	spots  []spot
+	one    [2]spot
+	shared bool // the Store is
+	came   time.Time
+
+	asking  bool
+	busy    bool          // the last refusal was due to what is held
+	pause   time.Duration // before it then asks again
+	due     time.Time     // not before; zero: no such instant
+	checked bool          // that its turn comes before its deadline
+	budget  bool          // it has an element in line.budget
 }
 
 // lineOf is the line that l shares with the Limiters over the same counts.
@@ -36,101 +74,324 @@ func (l *Limiter) lineOf() *line {
 	return &l.line
 }
 
-func (n *line) join(of entryKey) *place {
-	p := &place{line: n, of: of, turn: make(chan struct{}, 1), pause: firstPoll}
+// isEmpty reports whether nobody waits.
+func (n *line) isEmpty() bool { return n.places.Load() == 0 }
+
+// join makes a place for r, behind all others.
+func (n *line) join(l *Limiter, r *Request) *place {
+	p := &place{line: n, shared: l.mayBeShared(), came: time.Now(), turn: make(chan struct{}, 1), pause: firstPoll}
+	p.spots = p.one[:0]
+	if count := len(r.Asks) + 1; count > len(p.one) {
+		p.spots = make([]spot, 0, count) // they do not move
+	}
+	n.places.Add(1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.queues == nil {
-		n.queues = make(map[entryKey][]*place)
+		n.queues = make(map[entryKey]*queue)
+		n.budget = make(chan struct{}, mostAsking)
 	}
-	n.queues[of] = append(n.queues[of], p)
+	n.tickets++
+	p.ticket = n.tickets
+	for i := range r.Asks {
+		if a := &r.Asks[i]; a.Limit != nil {
+			p.add(spot{limit: a.Limit, units: a.Units(), ask: i}, a.Key)
+		}
+	}
+	if l.Instance != nil {
+		p.add(spot{limit: l.Instance, units: 1, ask: -1}, instanceKey)
+	}
 	return p
 }
 
-// joinBehind joins a line in which others wait for what r would hold; nil: there is none.
-func (n *line) joinBehind(r *Request) *place {
-	for i := range r.Asks {
-		a := &r.Asks[i]
-		if a.Limit == nil || !a.Limit.IsHeld() {
-			continue
-		}
-		of := entryKey{a.Key, a.Limit.id}
-		n.mu.Lock()
-		waited := len(n.queues[of]) > 0
-		n.mu.Unlock()
-		if waited {
-			return n.join(of)
-		}
+func (p *place) add(s spot, key string) {
+	of := entryKey{key, s.limit.id}
+	q := p.line.queues[of]
+	if q == nil {
+		q = &queue{of: of}
+		p.line.queues[of] = q
 	}
-	return nil
+	q.spots++
+	s.place, s.queue = p, q
+	p.spots = append(p.spots, s)
 }
 
-// wake has the first ask who waits for key under l.
-func (n *line) wake(key string, l *Limit) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.wakeFirst(entryKey{key, l.id})
-}
-
-// wakeFirst must be called with mu locked.
-func (n *line) wakeFirst(of entryKey) {
-	if q := n.queues[of]; len(q) > 0 {
-		select {
-		case q[0].turn <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// leave gives up a place, which may be nil. The next one asks at once: there may be more room.
+// leave gives up a place, which may be nil.
 func (p *place) leave() {
-	if p == nil {
+	if p == nil || p.line == nil {
 		return
 	}
 	n := p.line
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	q := n.queues[p.of]
-	i := slices.Index(q, p)
-	if i < 0 {
+	p.endAsking()
+	for i := range p.spots {
+		s := &p.spots[i]
+		s.aside()
+		if s.queue.spots--; s.queue.spots > 0 {
+			s.queue.wakeFirst()
+		} else if !n.keep(s.queue, time.Now()) {
+			delete(n.queues, s.queue.of)
+		}
+	}
+	p.line = nil
+	n.places.Add(-1)
+}
+
+// changed has the first ask who waits for key under l, since there may be more room.
+func (n *line) changed(key string, l *Limit) {
+	if l == nil || n.isEmpty() {
 		return
 	}
-	if i == 0 {
-		q[0] = nil
-		q = q[1:]
-	} else {
-		q = slices.Delete(q, i, i+1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	q := n.queues[entryKey{key, l.id}]
+	if q == nil {
+		return
 	}
-	if n.queues[p.of] = q; len(q) == 0 {
-		delete(n.queues, p.of)
-	} else if i == 0 {
-		n.wakeFirst(p.of)
-	}
+	q.seen = seen{}
+	q.changes++
+	q.wakeFirst()
 }
 
-func (p *place) isFirst() bool {
+// delay is the longest that p accepts, which may be nil, under a LeakyBucket.
+func (p *place) delay() (d time.Duration) {
+	if d = leadOfDelays; p == nil {
+		return d
+	}
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
-	return p.line.queues[p.of][0] == p
+	for i := range p.spots {
+		d = max(d, p.spots[i].queue.delay())
+	}
+	return d
 }
 
-// await waits until it is p's turn to ask, or ctx is done. The pause between two polls is at most about
-// longest.
-func (p *place) await(ctx context.Context, longest time.Duration) error {
-	var poll <-chan time.Time
-	if p.isFirst() {
-		pause := min(p.pause, longest)
-		p.pause = min(2*p.pause, max(longest, firstPoll))
-		t := time.NewTimer(pause/2 + rand.N(pause+1))
-		defer t.Stop()
-		poll = t.C
+// begin has p ask if it may. Else it returns when that may be; the zero Time: when others have gone.
+func (p *place) begin(now time.Time) (at time.Time, ok bool) {
+	at, free := now, true
+	if p.due.After(at) && !p.outdated() {
+		at = p.due
+	}
+	for i := range p.spots {
+		s := &p.spots[i]
+		if !s.mayPass() {
+			s.stand()
+			free = false
+			continue
+		}
+		due := s.due(now)
+		s.told = max(s.told, due.Sub(now))
+		if due.After(at) {
+			at = due
+		}
+	}
+	switch {
+	case !free:
+		return time.Time{}, false
+	case at.After(now):
+		p.keepPlaces(at.Sub(now))
+		return at, false
+	}
+	p.asking = true
+	for i := range p.spots {
+		s := &p.spots[i]
+		s.aside()
+		s.queue.drawNext(now)
+		s.changes = s.queue.changes
+		s.queue.asking++
+		s.queue.length++
+		s.queue.asked += s.units
+		s.queue.room -= s.units
+		s.queue.wakeFirst()
+	}
+	return now, true
+}
+
+// outdated reports whether p was refused because of what is held, and some of that may have ended.
+func (p *place) outdated() bool {
+	return p.busy && slices.ContainsFunc(p.spots, func(s spot) bool { return s.changes != s.queue.changes })
+}
+
+// late is how long ago p, which asks, might have asked: timers are late, and goroutines do not run at once.
+func (p *place) late(now time.Time) (d time.Duration) {
+	n := p.line
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d = min(mostLate, now.Sub(p.came))
+	for i := range p.spots {
+		q := p.spots[i].queue
+		d = min(d, now.Sub(q.seen.at.Add(q.seen.turn(p.spots[i].limit, p.spots[i].units, 0, q.delay()))))
+	}
+	return max(0, d)
+}
+
+// endAsking must be called with the lock.
+func (p *place) endAsking() {
+	if p.budget {
+		<-p.line.budget
+		p.budget = false
+	}
+	if !p.asking {
+		return
+	}
+	p.asking = false
+	for i := range p.spots {
+		s := &p.spots[i]
+		s.queue.asking--
+		s.queue.length--
+		s.queue.asked -= s.units
+	}
+}
+
+// answered notes the answer to p's request, which was decided at an instant: d, and each to its asks,
+// which may be nil where it has one. If it was refused, p stands where it must.
+func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []Decision) {
+	n := p.line
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p.endAsking()
+	var wait time.Duration
+	p.busy = !d.Allowed
+	for i := range p.spots {
+		s := &p.spots[i]
+		a := s.answer(d, each)
+		if a == nil {
+			if d.Allowed {
+				s.queue.seen = seen{}
+			}
+			continue
+		}
+		s.queue.seen, s.queue.took = saw(a, s.units, at), took
+		if s.changes != s.queue.changes {
+			s.queue.seen = seen{}
+		}
+		s.queue.room = s.queue.seen.room(s.queue.delay()) - s.queue.asked // some of these may be charged already
+		if p.shared && !a.Allowed && a.By == ByStore && !a.Busy {
+			s.queue.shares.refused(s.limit, time.Now())
+		}
+		if !a.Allowed {
+			s.told = max(s.told, a.RetryAfter)
+			wait = max(wait, a.RetryAfter)
+			p.busy = p.busy && a.Busy
+		}
+	}
+	p.due = time.Time{}
+	switch {
+	case d.Allowed:
+	case wait == 0: // a ban, which no line is for
+		p.due, p.busy = at.Add(d.RetryAfter), false
+	case p.busy:
+		pause := min(p.pause, wait)
+		p.pause = min(2*p.pause, max(wait, firstPoll))
+		p.due = at.Add(pause/2 + rand.N(pause+1))
+	}
+	if !d.Allowed && wait > 0 {
+		p.keepPlaces(wait)
+	}
+	for i := range p.spots {
+		p.spots[i].queue.wakeFirst()
+	}
+}
+
+// keepPlaces has p, which is to wait for so long, stand in the lines of those limits that have made it wait
+// for as long, and step aside in the others.
+func (p *place) keepPlaces(wait time.Duration) {
+	for i := range p.spots {
+		s := &p.spots[i]
+		if s.told >= wait {
+			s.stand()
+		} else if s.stands {
+			s.aside()
+			s.queue.wakeFirst()
+		}
+	}
+}
+
+// await waits until p may ask, or ctx is done. It returns a *RefusedError at once if p's turn comes after
+// ctx's deadline.
+func (p *place) await(ctx context.Context) error {
+	for {
+		at, ok, err := p.tryBegin(ctx)
+		if err != nil {
+			return err
+		}
+		if ok {
+			break
+		}
+		if err := p.pauseUntil(ctx, at); err != nil {
+			return err
+		}
+	}
+	if !p.shared {
+		return nil
 	}
 	select {
-	case <-p.turn:
-		return nil
-	case <-poll:
+	case p.line.budget <- struct{}{}:
+		p.budget = true
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+func (p *place) tryBegin(ctx context.Context) (at time.Time, ok bool, err error) {
+	n, now := p.line, time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at, ok = p.begin(now); ok {
+		return at, true, nil
+	}
+	if deadline, has := ctx.Deadline(); has {
+		err = p.inTime(now, at, deadline)
+	}
+	return at, false, err
+}
+
+// pauseUntil waits until an instant, unless something changes before; zero: until something changes.
+func (p *place) pauseUntil(ctx context.Context, at time.Time) error {
+	var due <-chan time.Time
+	if !at.IsZero() {
+		t := time.NewTimer(time.Until(at))
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-p.turn:
+	case <-due:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// inTime is a *RefusedError if p cannot leave before a deadline: it stands first and may ask at an instant,
+// or it has come behind others.
+func (p *place) inTime(now, at, deadline time.Time) error {
+	first := !at.IsZero()
+	if !first && p.checked {
+		return nil
+	}
+	p.checked = true
+	for i := range p.spots {
+		s := &p.spots[i]
+		q := s.queue
+		var ahead int64
+		switch {
+		case first:
+		case s.stands && s.next == nil:
+			ahead = q.standing - s.units
+		default:
+			continue
+		}
+		turn := q.seen.at.Add(q.seen.turn(s.limit, s.units, ahead, 0))
+		if q.seen.limit != nil && s.limit.spec.Algorithm != InFlight && turn.After(deadline) {
+			d := Decision{Outcome: Limited, Limit: s.limit, Key: q.of.key, Remaining: q.seen.remaining, RetryAfter: turn.Sub(now)}
+			if d.ResetAfter = max(d.RetryAfter, q.seen.reset-now.Sub(q.seen.at)); s.limit.delays() {
+				d.RetryAfter -= min(d.RetryAfter-1, leadOfDelays) // then it gets its place
+			}
+			return &RefusedError{deadline: true, Decision: d}
+		}
+	}
+	return nil
 }

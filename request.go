@@ -88,6 +88,10 @@ type Request struct {
 	// that is a fleet.DeadlineKeeper takes to answer. 0: the Fallback's own deadline,
 	// and the context's.
 	Deadline time.Duration
+
+	// late is how long ago the turn came of a request that waited. A Memory decides as of then, unless
+	// the key was charged since: so the pace does not depend on when a goroutine runs.
+	late time.Duration
 }
 
 // MaxKey is the length of the longest key, in bytes. MaxAsks is how many asks a request may

@@ -42,6 +42,11 @@ type Reservation struct {
 // is unknown whether the Store holds the units, the Limiter settles them with 0 when the Store
 // answers again.
 func (l *Limiter) Reserve(ctx context.Context, r *Request) (*Reservation, Decision, error) {
+	return l.reserve(ctx, r, nil)
+}
+
+// reserve is Reserve. It fills in the answer to each ask, if each is not nil.
+func (l *Limiter) reserve(ctx context.Context, r *Request, each []Decision) (*Reservation, Decision, error) {
 	switch {
 	case r.Hold != HoldID{}:
 		return nil, Decision{}, fmt.Errorf("stint: %w: Reserve makes the identity of its holds, so Request.Hold must be zero", ErrRequest)
@@ -60,6 +65,7 @@ func (l *Limiter) Reserve(ctx context.Context, r *Request) (*Reservation, Decisi
 	}
 	withOnError(c.asks, l.onErrorOf(ctx))
 	d, err := l.decide(ctx, &c.request, c.out)
+	copy(each, c.out)
 	l.observed(ctx, c, &d, nil, err)
 	if err != nil {
 		return nil, d, err
@@ -227,7 +233,7 @@ func (l *Limiter) send(ctx context.Context, calls []HoldCall) {
 	l.sendToStores(ctx, calls)
 	for i := range calls {
 		if c := &calls[i]; c.Action == HoldSettle || c.Action == HoldRelease {
-			l.lineOf().wake(c.Key, c.Limit)
+			l.lineOf().changed(c.Key, c.Limit)
 		}
 	}
 }

@@ -72,27 +72,48 @@ func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
 // WaitN takes n units for key under limit, sleeping until that is allowed; under
 // a LeakyBucket it then sleeps the delay. It returns nil once the caller may go
 // on. It returns a *RefusedError at once if n is more than fits, or if ctx has a
-// deadline that cannot be met; a ban counts as a wait. If ctx is done while it
+// deadline by which the caller's turn cannot come; a ban counts as a wait. If ctx is done while it
 // sleeps, it returns ctx's error. In none of these cases is anything left charged, but
-// for a place in the queue of a LeakyBucket, which nobody else can take (see
-// Ask.MaxDelay).
+// for the last 25 ms of a LeakyBucket's delay (or twice as long as its Store takes to answer).
 //
 // WaitN holds nothing. Under an InFlight limit it returns when a unit would fit; AcquireWait and
 // ReserveWait wait and hold.
 //
-// Callers that wait for what others hold (Decision.Busy) go on in the order in which they came, as
-// soon as a hold of this Limiter ends; the first of them asks now and then whether holds of other
-// processes have. How long that takes is unknown, so it is never past a deadline. Other callers that
-// wait for one key go on in no particular order. The number of callers is not bounded: each is a
-// goroutine of the program.
+// Callers that wait for the same key and limit stand in one line of their Limiter. They go on in the
+// order in which they came, whatever their costs, and only the first asks the Store, when its last
+// answer says that the request may fit. It asks at once when a hold of this Limiter ends, and after
+// Refund and Reset. While what others hold is to blame (Decision.Busy), it also asks now and then
+// whether holds of other processes have ended; how long that takes is unknown, so it is never past a
+// deadline. Allow, Take and their like stand in no line. The number of callers is not bounded: each is
+// a goroutine of the program.
+//
+// Limiters of several processes over one Store share the turns of a key in proportion to their lines.
+// For that, one whose callers wait for longer than a quarter of a second tells the Store so, up to four
+// times in a second.
 func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
-	_, err := l.wait(ctx, &Ask{Key: key, Limit: limit, Cost: n, Peek: n == 0}, false)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var refused *Decision
+	if !limit.delays() && !l.Instance.delays() && !l.mayBeShared() && l.lineOf().isEmpty() {
+		d, err := l.AllowN(ctx, key, limit, n)
+		if err != nil || d.Allowed {
+			return err
+		}
+		refused = &Decision{}
+		*refused = d
+	}
+	_, err := l.waitFor(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, Peek: n == 0}}}, false, refused)
 	return err
 }
 
 // TakeWait decides r as Take does, and waits as WaitN does until all its limits allow it.
+//
+// A request with several limits stands in the line of each that refuses it, before all that came later. A
+// limit that allows it is not held up meanwhile, but for as long as that limit itself has made the request
+// wait before: so the limit that all share does not wait for one caller's, and nobody is passed for ever.
 func (l *Limiter) TakeWait(ctx context.Context, r *Request) error {
-	_, err := l.waitFor(ctx, r, false)
+	_, err := l.waitFor(ctx, r, false, nil)
 	return err
 }
 
@@ -100,7 +121,7 @@ func (l *Limiter) TakeWait(ctx context.Context, r *Request) error {
 // allow it. The Reservation is not nil if there is no error. If ctx is done while the caller sleeps
 // the delay of a LeakyBucket, what r holds is cancelled.
 func (l *Limiter) ReserveWait(ctx context.Context, r *Request) (*Reservation, error) {
-	return l.waitFor(ctx, r, true)
+	return l.waitFor(ctx, r, true, nil)
 }
 
 // AcquireWait holds one unit of key under limit as Acquire does, and waits for it as WaitN does.
@@ -113,104 +134,160 @@ func (l *Limiter) AcquireWait(ctx context.Context, key string, limit *Limit) (re
 	return r.releaser(ctx), err
 }
 
-// wait is WaitN, but with hold it holds the units, as Reserve does.
-func (l *Limiter) wait(ctx context.Context, ask *Ask, hold bool) (*Reservation, error) {
-	return l.waitFor(ctx, &Request{Asks: []Ask{*ask}}, hold)
+// waiting is a request that waits for its turn.
+type waiting struct {
+	l     *Limiter
+	r     *Request
+	hold  bool
+	place *place // nil: none yet
+	each  []Decision
+	one   [1]Decision
 }
 
-func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool) (*Reservation, error) {
-	place := l.lineOf().joinBehind(r)
-	defer func() { place.leave() }()
-	if place != nil && !place.isFirst() {
-		if err := place.await(ctx, 0); err != nil {
+// waitFor takes what r asks for, or holds it, when it is allowed. refused is the answer to r if that was
+// asked before; else nil.
+func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool, refused *Decision) (*Reservation, error) {
+	w := waiting{l: l, r: r, hold: hold}
+	if w.each = w.one[:]; len(r.Asks) > 1 {
+		w.each = make([]Decision, len(r.Asks))
+	}
+	defer func() { w.place.leave() }()
+	switch {
+	case refused != nil:
+		w.each[0] = *refused
+		if err := w.refused(ctx, refused, time.Now(), 0); err != nil {
 			return nil, err
 		}
+	case l.mayBeShared() || !l.lineOf().isEmpty():
+		if err := r.check(); err != nil {
+			return nil, err
+		}
+		w.place = l.lineOf().join(l, r)
 	}
 	for {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		held, d, err := l.takeInTime(ctx, r, hold)
+		held, d, err := w.ask(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if !d.Allowed && d.Busy {
-			if of := (entryKey{d.Key, d.Limit.id}); place == nil || place.of != of {
-				place.leave()
-				place = l.lineOf().join(of)
-			}
-			if err := place.await(ctx, d.RetryAfter); err != nil {
+		if d.Allowed {
+			if err := sleep(ctx, &d); err != nil {
+				_ = held.Cancel(ctx) // what it no longer holds is as good as cancelled
 				return nil, err
 			}
-			continue
-		}
-		place.leave()
-		place = nil
-		wait, leaves := d.RetryAfter, d.RetryAfter
-		if d.Allowed {
-			wait, leaves = d.Delay, d.Delay
-		} else if wait != Never && d.Limit.delays() {
-			leaves = max(wait, d.ResetAfter) // when what is in the bucket has left
-		}
-		if err := sleep(ctx, wait, leaves, &d); err != nil {
-			_ = held.Cancel(ctx) // what it no longer holds is as good as cancelled
-			return nil, err
-		}
-		if d.Allowed {
 			return held, nil
 		}
 	}
 }
 
-// takeInTime decides r, but for a LeakyBucket, limit or Instance, that would let the caller leave when
-// its deadline is over, it refuses.
-func (l *Limiter) takeInTime(ctx context.Context, r *Request, hold bool) (held *Reservation, d Decision, err error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		left := time.Until(deadline)
-		if left <= 0 {
-			left = -1
+// ask waits until w may ask, and asks once. After a refusal, w has a place, and after an answer that
+// allows, none.
+func (w *waiting) ask(ctx context.Context) (held *Reservation, d Decision, err error) {
+	var late time.Duration
+	if w.place != nil {
+		if err := w.place.await(ctx); err != nil {
+			return nil, d, err
 		}
-		r = l.withinDeadline(r, left)
+		if !w.place.shared && !w.hold {
+			late = w.place.late(time.Now())
+		}
 	}
-	if hold {
-		return l.Reserve(ctx, r)
+	if err := ctx.Err(); err != nil {
+		return nil, d, err
 	}
-	d, err = l.Take(ctx, r, nil)
+	began := time.Now()
+	held, d, err = w.take(ctx, late)
+	if err != nil {
+		return nil, d, err
+	}
+	took := time.Since(began)
+	at := began.Add(took/2 - late)
+	if !d.Allowed {
+		return nil, d, w.refused(ctx, &d, at, took)
+	}
+	if w.place != nil {
+		w.place.answered(at, took, &d, w.each)
+		w.place.report(ctx, w.l.store())
+		w.place.leave()
+	}
+	return held, d, nil
+}
+
+// refused has w stand where d, which was decided at an instant and refuses, says that it must. The error
+// says that w cannot wait.
+func (w *waiting) refused(ctx context.Context, d *Decision, at time.Time, took time.Duration) error {
+	err := refusedFor(ctx, d)
+	if w.place == nil && err == nil {
+		w.place = w.l.lineOf().join(w.l, w.r)
+	}
+	if w.place != nil {
+		w.place.answered(at, took, d, w.each)
+		w.place.report(ctx, w.l.store())
+	}
+	return err
+}
+
+// take decides w's request, but for a LeakyBucket, limit or Instance, that would let the caller leave when
+// its deadline is over, it refuses.
+func (w *waiting) take(ctx context.Context, late time.Duration) (held *Reservation, d Decision, err error) {
+	r := *w.r
+	r.late = late
+	if w.delays() {
+		r.Asks = slices.Clone(r.Asks)
+		longest := w.place.delay()
+		if deadline, ok := ctx.Deadline(); ok {
+			if longest = min(longest, time.Until(deadline)); longest <= 0 {
+				longest = -1
+			}
+		}
+		for i := range r.Asks {
+			if a := &r.Asks[i]; a.MaxDelay == 0 || longest < a.MaxDelay {
+				a.MaxDelay = longest
+			}
+		}
+	}
+	if w.hold {
+		return w.l.reserve(ctx, &r, w.each)
+	}
+	d, err = w.l.Take(ctx, &r, w.each)
 	return nil, d, err
 }
 
-// withinDeadline is r with no longer delays than what is left; -1: none.
-func (l *Limiter) withinDeadline(r *Request, left time.Duration) *Request {
-	delays := func(a Ask) bool { return a.Limit.delays() || l.Instance.delays() }
-	if !slices.ContainsFunc(r.Asks, delays) {
-		return r
-	}
-	in := *r
-	in.Asks = slices.Clone(r.Asks)
-	for i := range in.Asks {
-		if a := &in.Asks[i]; delays(*a) && (a.MaxDelay == 0 || left < a.MaxDelay) {
-			a.MaxDelay = left
-		}
-	}
-	return &in
+// delays tells whether w's request can be delayed.
+func (w *waiting) delays() bool {
+	return w.l.Instance.delays() || slices.ContainsFunc(w.r.Asks, func(a Ask) bool { return a.Limit.delays() })
 }
 
 // delays tells whether decisions under l, which may be nil, can have a Delay.
 func (l *Limit) delays() bool { return l != nil && l.spec.Algorithm == LeakyBucket }
 
-// sleep waits. It returns an error at once if waiting does not help, or if the earliest
-// instant at which the caller can leave is after ctx's deadline.
-func sleep(ctx context.Context, wait, leaves time.Duration, d *Decision) error {
-	if wait == 0 {
-		return nil
-	}
-	if wait == Never {
+// refusedFor is the error of a refusal after which waiting does not help, or after which the caller cannot
+// leave before ctx's deadline.
+func refusedFor(ctx context.Context, d *Decision) error {
+	leaves := d.RetryAfter
+	switch {
+	case leaves == Never:
 		return &RefusedError{Decision: *d}
+	case d.Busy: // a hint
+		return nil
+	case d.Limit.delays():
+		leaves = max(leaves, d.ResetAfter) // when what is in the bucket has left
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leaves {
 		return &RefusedError{Decision: *d, deadline: true}
 	}
-	t := time.NewTimer(wait)
+	return nil
+}
+
+// sleep waits for the delay of d, which is allowed. It returns an error at once if that ends after ctx's
+// deadline.
+func sleep(ctx context.Context, d *Decision) error {
+	if d.Delay == 0 {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d.Delay {
+		return &RefusedError{Decision: *d, deadline: true}
+	}
+	t := time.NewTimer(d.Delay)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -58,6 +58,9 @@ func (p *Plan) drain(level int64) int64 {
 	return min(level*p.Tick, Exact)
 }
 
+// Flow is how long so many units take to flow out of a bucket, µs; at most Exact ticks.
+func (p *Plan) Flow(units int64) int64 { return mulDivUp(units, p.Unit, p.Rate) * p.Tick }
+
 // WithDelay is p for a request of cost n that waits at most so long: Full of a leaky bucket is lower
 // then. Negative: none; 0: any, which is p itself. Other plans have no delay.
 func (p *Plan) WithDelay(n int64, most time.Duration) *Plan {

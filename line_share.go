@@ -1,0 +1,177 @@
+package stint
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// Instances over one Store share the turns of a key in proportion to their lines. Each adds, four times in
+// a second, to a count in the Store how many have waited for how long; of that count it learns how many wait
+// in all. Then it asks at random instants, by a Poisson process whose rate is its part of the fleet's rate:
+// since each of these asks is as likely to find room as any other, the turns are divided as the asks are.
+
+const (
+	// rivalsFor is how long after a refusal a line tells the Store of itself.
+	rivalsFor = 10 * time.Second
+	// reportEvery is how often, but where nobody else waits, a fourth as often.
+	reportEvery = 250 * time.Millisecond
+	// asksPerTurn is how many asks the fleet then makes in the time in which a turn falls due, if that is
+	// no longer than longestTurn. asksOfFew is that under a limit with room for less than few units: what
+	// comes back meanwhile has no room there, so that its pace is slower by one of so many.
+	asksPerTurn = 3
+	asksOfFew   = 8
+	few         = 8
+	longestTurn = 800 * time.Millisecond
+	// unsure is about how long an answer takes.
+	unsure = 20 * time.Millisecond
+	// mostKept bounds how many keys are remembered for which nobody waits here now.
+	mostKept = 1000
+	// mostBehind bounds how many asks are made at once by a line that is behind its process.
+	mostBehind = 50 * time.Millisecond
+)
+
+// waits counts, for each key and limit, the milliseconds that callers of all instances have waited in the
+// last second.
+var waits = MustLimit("stint waits: 1000000000000 per 1s sliding_log")
+
+// shares is what a queue knows of other instances.
+type shares struct {
+	limit    *Limit
+	until    time.Time // others may wait, too
+	next     time.Time // when this line may ask again
+	reported time.Time
+	own      [5]reported // the last ones
+	others   int64       // how many wait elsewhere, as far as is known
+}
+
+// reported is what a line told the Store, of which so much counts still.
+type reported struct {
+	at time.Time
+	ms int64
+}
+
+// refused notes that the Store refused an ask: others may wait, too.
+func (s *shares) refused(l *Limit, now time.Time) {
+	if !now.Before(s.until) {
+		*s = shares{reported: now}
+	}
+	s.limit, s.until = l, now.Add(rivalsFor)
+}
+
+// drawNext draws when the next in q may ask, after one asks.
+func (q *queue) drawNext(now time.Time) {
+	s := &q.shares
+	if s.others == 0 || !now.Before(s.until) {
+		s.next = time.Time{}
+		return
+	}
+	if behind := now.Add(-mostBehind); s.next.Before(behind) {
+		s.next = behind
+	}
+	s.next = s.next.Add(q.pause())
+}
+
+// fallsDue notes that no ask is of use before an instant. What was left of the pause is as long as a new one.
+func (q *queue) fallsDue(due, now time.Time) {
+	if s := &q.shares; !s.next.IsZero() && s.next.Before(due) && due.After(now) {
+		s.next = due.Add(q.pause())
+	}
+}
+
+// pause is a random time between two asks.
+func (q *queue) pause() time.Duration {
+	l := q.shares.limit
+	turn := min(algo.Duration(l.counted.Plan.Period)/time.Duration(max(1, l.spec.Amount)), longestTurn)
+	asks := asksPerTurn
+	if l.Capacity() < few {
+		asks = asksOfFew
+	}
+	mean := float64(turn) / float64(asks) * (1 + float64(q.shares.others)/float64(max(1, q.length)))
+	return time.Duration(rand.ExpFloat64() * mean)
+}
+
+// keep reports whether q, in which nobody stands now, is remembered.
+func (n *line) keep(q *queue, now time.Time) bool {
+	looked := 0
+	for of, old := range n.queues { // a few, in no order
+		if old.spots == 0 && !now.Before(old.shares.until) {
+			delete(n.queues, of)
+		}
+		if looked++; looked == 4 {
+			break
+		}
+	}
+	return now.Before(q.shares.until) && len(n.queues) < mostKept+int(n.places.Load())
+}
+
+// toReport is how many milliseconds those in the queue of s have waited since the last report; 0: none is
+// due.
+func (s *spot) toReport(now time.Time) int64 {
+	sh := &s.queue.shares
+	length := s.queue.length
+	if !s.stands {
+		length++
+	}
+	since, every := now.Sub(sh.reported), reportEvery-rand.N(reportEvery/4)
+	if sh.others == 0 && sh.own[0].ms > 0 {
+		every *= 4
+	}
+	if !now.Before(sh.until) || since < every {
+		return 0
+	}
+	for _, r := range sh.own {
+		if (now.Sub(r.at) - time.Second).Abs() < unsure {
+			return 0 // it would not be known whether that one counts
+		}
+	}
+	if sh.reported = now; sh.own[0].ms == 0 {
+		since = time.Second // as it will be
+	}
+	ms := min(since, time.Second).Milliseconds() * length
+	copy(sh.own[1:], sh.own[:])
+	sh.own[0] = reported{now, ms}
+	return ms
+}
+
+// learn notes what all lines together have reported in the last second.
+func (s *shares) learn(all int64, now time.Time) {
+	for _, r := range s.own {
+		if now.Sub(r.at) < time.Second {
+			all -= r.ms
+		}
+	}
+	if s.others = 0; all > 0 {
+		s.others = max(1, all/time.Second.Milliseconds())
+	}
+}
+
+// report tells the Store how many wait for what p waits for, and learns how many others do.
+func (p *place) report(ctx context.Context, store Store) {
+	if !p.shared {
+		return
+	}
+	for i := range p.spots {
+		s := &p.spots[i]
+		if s.ask < 0 {
+			continue
+		}
+		p.line.mu.Lock()
+		ms := s.toReport(time.Now())
+		p.line.mu.Unlock()
+		if ms == 0 {
+			continue
+		}
+		key := s.limit.id + "\x00" + s.queue.of.key
+		d, err := store.Take(ctx, &Request{Asks: []Ask{{Key: key[:min(len(key), MaxKey)], Limit: waits, Cost: ms}}}, nil)
+		p.line.mu.Lock()
+		if err == nil && d.By == ByStore {
+			s.queue.shares.learn(waits.Capacity()-d.Remaining, time.Now())
+		} else {
+			s.queue.shares.others = 0
+		}
+		p.line.mu.Unlock()
+	}
+}
