@@ -122,10 +122,26 @@ func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Res
 	return l.reservation(r, each, d)
 }
 
-// Wait takes a as Limiter.WaitN does, and holds its units if its limit is held. The Reservation
-// is nil if nothing is held.
-func (internals) Wait(ctx context.Context, l *Limiter, a *Ask) (*Reservation, error) {
-	return l.waitFor(ctx, &Request{Asks: []Ask{*a}}, a.Limit.IsHeld(), nil)
+// TakeOrWait takes r as Limiter.TakeWait does; with refuse it does not wait, also for no delay, and a
+// refusal is a *RefusedError. It holds the units of limits that are held. The Reservation is nil if
+// nothing is.
+func (internals) TakeOrWait(ctx context.Context, l *Limiter, r *Request, refuse bool) (held *Reservation, err error) {
+	hold := slices.ContainsFunc(r.Asks, func(a Ask) bool { return a.Limit.IsHeld() })
+	var d Decision
+	switch {
+	case !refuse && hold:
+		return l.ReserveWait(ctx, r)
+	case !refuse:
+		return nil, l.TakeWait(ctx, r)
+	case hold:
+		held, d, err = l.Reserve(ctx, r)
+	default:
+		d, err = l.Take(ctx, r, nil)
+	}
+	if err == nil && !d.Allowed {
+		err = &RefusedError{Decision: d}
+	}
+	return held, err
 }
 
 // TakeOne takes a unit of key under limit. shape: it is refused if its Delay would be longer than

@@ -138,7 +138,7 @@ func (p *Pacer) Begin(ctx context.Context, c *Call) (*Outgoing, *Refusal) {
 	if key == "" {
 		return o, nil
 	}
-	held, err := p.take(ctx, &stint.Ask{Key: key, Limit: p.client.Limit})
+	held, err := p.take(ctx, key, p.client.Limit)
 	if err != nil {
 		return nil, unsent(ctx, err)
 	}
@@ -176,20 +176,9 @@ func (pausedError) Error() string {
 func (pausedError) Unwrap() error { return context.DeadlineExceeded }
 
 // take takes the unit of a call or message, and holds it if the limit is held.
-func (p *Pacer) take(ctx context.Context, ask *stint.Ask) (held *stint.Reservation, err error) {
-	if !p.client.Refuse {
-		return stint.Internal().Wait(ctx, p.client.Limiter, ask)
-	}
-	var d stint.Decision
-	if ask.Limit.IsHeld() {
-		held, d, err = p.client.Limiter.Reserve(ctx, &stint.Request{Asks: []stint.Ask{*ask}})
-	} else {
-		d, err = p.client.Limiter.Allow(ctx, ask.Key, ask.Limit)
-	}
-	if err == nil && !d.Allowed {
-		err = &stint.RefusedError{Decision: d}
-	}
-	return held, err
+func (p *Pacer) take(ctx context.Context, key string, limit *stint.Limit) (*stint.Reservation, error) {
+	r := &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit}}}
+	return stint.Internal().TakeOrWait(ctx, p.client.Limiter, r, p.client.Refuse)
 }
 
 // unsent returns the status of a call that was not sent because of err.
@@ -256,7 +245,7 @@ func (o *Outgoing) Send(message any, several bool) *Refusal {
 	if key == "" {
 		return nil
 	}
-	if _, err := p.take(o.ctx, &stint.Ask{Key: key, Limit: p.client.Messages}); err != nil {
+	if _, err := p.take(o.ctx, key, p.client.Messages); err != nil {
 		return unsent(o.ctx, err)
 	}
 	return nil
