@@ -14,6 +14,11 @@ import (
 // cannot be decided is not sent. A Transport is safe for concurrent use. Do not copy it
 // or change its fields after first use.
 //
+// If Limit is held, such as "20 in_flight", a request holds its unit until the body of its response
+// is closed, is read to its end, or fails; until its context ends; or until Base returns an error. A
+// connection that changed its protocol (101) holds until its body is closed. Then the unit is charged,
+// but for an in-flight limit, which charges nothing.
+//
 // Each redirect that an http.Client follows counts as a request. Transport ignores the
 // server's Retry-After.
 type Transport struct {
@@ -44,38 +49,49 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.Limit == nil {
 		panic("httplimit: a Transport needs a Limit")
 	}
-	if err := t.pass(r); err != nil {
+	held, err := t.take(r)
+	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // a RoundTripper must, even where it fails
 		}
 		return nil, err
 	}
-	return t.base().RoundTrip(r)
+	if held == nil {
+		return t.base().RoundTrip(r)
+	}
+	return t.holding(r, &heldCall{ctx: r.Context(), held: held})
 }
 
-func (t *Transport) pass(r *http.Request) error {
+// holding sends r, which holds h.
+func (t *Transport) holding(r *http.Request, h *heldCall) (resp *http.Response, err error) {
+	defer func() {
+		if resp == nil { // also if Base panics
+			h.end()
+		}
+	}()
+	if resp, err = t.base().RoundTrip(r); resp != nil {
+		h.until(resp)
+	}
+	return resp, err
+}
+
+// take waits until r may be sent, or refuses it. It returns what r holds; nil: nothing.
+func (t *Transport) take(r *http.Request) (*stint.Reservation, error) {
 	t.once.Do(func() {
 		if t.in = &t.memory; t.Limiter != nil {
 			stint.Internal().WarnUnnamed("httplimit", t.Limiter, t.Limit)
 			t.in = stint.Internal().WithFallback(t.Limiter)
 		}
 	})
-	limiter, key := t.in, t.Key
+	key := t.Key
 	if key == nil {
 		key = host
 	}
 	k, err := stint.Internal().Counted(t.Anonymous, key(r))
-	switch {
-	case k == "":
-		return err
-	case !t.Refuse:
-		return limiter.Wait(r.Context(), k, t.Limit)
+	if k == "" {
+		return nil, err
 	}
-	d, err := limiter.Allow(r.Context(), k, t.Limit)
-	if err == nil && !d.Allowed {
-		err = &stint.RefusedError{Decision: d}
-	}
-	return err
+	return stint.Internal().TakeOrWait(r.Context(), t.in, &stint.Request{Asks: []stint.Ask{{Key: k, Limit: t.Limit}}}, t.Refuse)
 }
 
 // CloseIdleConnections closes the idle connections of Base, if it can; see
