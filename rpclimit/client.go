@@ -10,6 +10,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/code"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/pause"
 )
 
 // Client keeps the calls of a client within limits: its own, and what servers ask for by
@@ -92,7 +93,7 @@ func (c Client) Pacer(retryDelay func(error) (time.Duration, bool)) *Pacer {
 type Pacer struct {
 	client     Client
 	retryDelay func(error) (time.Duration, bool)
-	pauses     pauses
+	pauses     pause.Pauses[pauseKey] // when servers allow the calls that they refused
 }
 
 // Unary makes a call by invoke, once or several times. It returns the error of invoke, or a *Refusal
@@ -149,7 +150,7 @@ func (p *Pacer) Begin(ctx context.Context, c *Call) (*Outgoing, *Refusal) {
 // unpaused waits while a server has asked to wait.
 func (p *Pacer) unpaused(ctx context.Context, key pauseKey) error {
 	for {
-		wait := p.pauses.left(key)
+		wait := p.pauses.Left(key)
 		if wait <= 0 {
 			return nil
 		}
@@ -222,8 +223,8 @@ func (o *Outgoing) End(err error) (delay time.Duration, again bool) {
 		if err == nil || o.pacer.client.MaxRetryDelay < 0 {
 			return
 		}
-		if delay, again = o.pacer.retryDelay(err); again {
-			o.pacer.pauses.add(pauseKey{o.key, o.call.Target, o.call.Method}, min(delay, o.pacer.client.MaxRetryDelay))
+		if delay, again = o.pacer.retryDelay(err); again && delay > 0 {
+			o.pacer.pauses.Add(pauseKey{o.key, o.call.Target, o.call.Method}, min(delay, o.pacer.client.MaxRetryDelay))
 		}
 	})
 	return delay, again
@@ -251,52 +252,5 @@ func (o *Outgoing) Send(message any, several bool) *Refusal {
 	return nil
 }
 
-// pauses has when servers allow the calls that they refused. The zero pauses is empty.
-type pauses struct {
-	mu    sync.Mutex
-	until map[pauseKey]time.Time
-}
-
 // pauseKey is what a pause is about: a server may limit each method and each caller by itself.
 type pauseKey struct{ key, target, method string }
-
-// maxPauses bounds the memory. More are not remembered, and cost their server a refusal each.
-const maxPauses = 10_000
-
-func (p *pauses) left(key pauseKey) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	until, ok := p.until[key]
-	if !ok {
-		return 0
-	}
-	wait := time.Until(until)
-	if wait <= 0 {
-		delete(p.until, key)
-	}
-	return wait
-}
-
-func (p *pauses) add(key pauseKey, wait time.Duration) {
-	if wait <= 0 {
-		return
-	}
-	now := time.Now()
-	until := now.Add(wait)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.until == nil {
-		p.until = make(map[pauseKey]time.Time)
-	}
-	if len(p.until) >= maxPauses {
-		for k, u := range p.until {
-			if !u.After(now) {
-				delete(p.until, k)
-			}
-		}
-	}
-	if old, ok := p.until[key]; !ok && len(p.until) >= maxPauses || until.Before(old) {
-		return
-	}
-	p.until[key] = until
-}
