@@ -82,14 +82,15 @@ type Decision struct {
 	// By is who decided: ByStore but for answers of this instance.
 	By Source
 	// Remembered says that this instance repeated an earlier refusal of the Store without
-	// asking it; see fleet.Denials. By is then who refused first. The request is refused
+	// asking it; see fleet.Denials. By is then who refused first. Refusals by a pause of this
+	// Limiter are Remembered, too. The request is refused
 	// for at least RetryAfter: of several limits, another one may refuse for longer by now.
 	// Remaining and Held are as they were.
 	Remembered bool
-	// Limit is the limit that decided; nil if a running ban did, or if there was none
-	// to ask.
+	// Limit is the limit that decided; nil if a running ban or a pause did, or if there was
+	// none to ask.
 	Limit *Limit
-	// Key is the key that the limit counted, or that is banned.
+	// Key is the key that the limit counted, or that is banned or paused.
 	Key string
 	// Remaining is how many units, in requests of cost 1, would still be
 	// allowed at the same instant.

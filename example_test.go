@@ -346,3 +346,20 @@ func ExampleLimiter_observe() {
 	}
 	// Output: limited: ann of login: 1 per 1h
 }
+
+// A service has answered "come back in a minute": no worker calls it until then. Workers in other
+// processes see it by the PauseAsk.
+func ExampleLimiter_Pause() {
+	ctx := context.Background()
+	var limiter stint.Limiter
+	request := &stint.Request{Asks: []stint.Ask{
+		{Key: "mail.example", Limit: stint.MustLimit("mail: 100 per 1m")},
+		stint.PauseAsk("mail.example"),
+	}}
+	if err := limiter.Pause(ctx, "mail.example", time.Minute); err != nil {
+		fmt.Println(err)
+	}
+	d, err := limiter.Take(ctx, request, nil) // TakeWait would wait
+	fmt.Println(d.Allowed, d.RetryAfter.Round(time.Second), err)
+	// Output: false 1m0s <nil>
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stintdev/stint/internal/counts"
 	"github.com/stintdev/stint/internal/logline"
+	"github.com/stintdev/stint/internal/pause"
 	"github.com/stintdev/stint/internal/spelling"
 )
 
@@ -69,6 +70,7 @@ type Limiter struct {
 	calls    sync.Pool // of *call
 	keeper   keeper
 	line     line // of callers that wait for what others hold
+	paused   pause.Pauses[string]
 	unnamed  unnamed
 }
 
@@ -88,9 +90,9 @@ func (l *Limiter) store() Store {
 }
 
 // inMemory is the Store if it is a Memory, which decides most requests of one ask in
-// less time than it takes to make them.
+// less time than it takes to make them; nil while other things decide, too.
 func (l *Limiter) inMemory() *Memory {
-	if l.Instance != nil || l.Observe != nil {
+	if l.Instance != nil || l.Observe != nil || l.pauses().Any() {
 		return nil
 	}
 	if l.Store == nil {
@@ -193,6 +195,7 @@ func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decisio
 		if err != nil {
 			return l.orAllow(ctx, r, out, err)
 		}
+		orPaused(&d, out)
 		return d, nil
 	}
 	return l.takeCopy(ctx, r, out)
@@ -223,6 +226,9 @@ func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d D
 
 // decide is Take for a request that has been checked.
 func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (d Decision, err error) {
+	if d, ok := l.refusePaused(r, out); ok {
+		return d, nil
+	}
 	if l.Instance != nil {
 		d, err = l.takeHere(ctx, r, out)
 	} else {
@@ -232,6 +238,7 @@ func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (d Dec
 		l.abandon(r, err)
 		return l.orAllow(ctx, r, out, err)
 	}
+	orPaused(&d, out)
 	return d, nil
 }
 
@@ -244,7 +251,7 @@ func (l *Limiter) TakeBatch(ctx context.Context, rs []Request, answers []Answer)
 	for i := range rs {
 		answers[i].Decision = Decision{}
 		answers[i].Err = checkEach(&rs[i], &rs[0], answers[i].Each)
-		if answers[i].Err == nil {
+		if answers[i].Err == nil && l.unpaused(ctx, &rs[i], &answers[i]) {
 			good++
 		}
 	}
@@ -267,6 +274,18 @@ func checkEach(r, first *Request, each []Decision) error {
 	return r.check()
 }
 
+// unpaused reports whether no pause refuses r; else a is the refusal.
+func (l *Limiter) unpaused(ctx context.Context, r *Request, a *Answer) bool {
+	d, isPaused := l.refusePaused(r, a.Each)
+	if isPaused {
+		a.Decision = d
+		if l.Observe != nil {
+			l.Observe(ctx, r, a)
+		}
+	}
+	return !isPaused
+}
+
 // takeGood is TakeBatch for requests that have been checked.
 func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer) {
 	rs = eachWithOnError(rs, l.onErrorOf(ctx))
@@ -280,23 +299,25 @@ func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer) 
 			l.abandon(&rs[i], a.Err)
 			a.Decision, a.Err = l.orAllow(ctx, &rs[i], a.Each, a.Err)
 		}
+		orPaused(&answers[i].Decision, answers[i].Each)
 		if l.Observe != nil {
 			l.Observe(ctx, &rs[i], &answers[i])
 		}
 	}
 }
 
-// takeSome leaves out the requests that are malformed.
+// takeSome leaves out the requests that are malformed or paused.
 func (l *Limiter) takeSome(ctx context.Context, rs []Request, answers []Answer, good int) {
 	goodRs, goodAnswers := make([]Request, 0, good), make([]Answer, 0, good)
+	undecided := func(a *Answer) bool { return a.Err == nil && a.Outcome == 0 }
 	for i := range rs {
-		if answers[i].Err == nil {
+		if undecided(&answers[i]) {
 			goodRs, goodAnswers = append(goodRs, rs[i]), append(goodAnswers, answers[i])
 		}
 	}
 	l.takeGood(ctx, goodRs, goodAnswers)
 	for i := range rs {
-		if answers[i].Err == nil {
+		if undecided(&answers[i]) {
 			answers[i], goodAnswers = goodAnswers[0], goodAnswers[1:]
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -153,6 +154,36 @@ func TestRefuseForClientsOfModels(t *testing.T) {
 			if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Error.Type != want {
 				t.Errorf("%d, by %s: %s, %v", d, by, w.Body, err)
 			}
+		}
+	}
+}
+
+// A paused key is refused as by a limit, and not as if this instance were overloaded.
+func TestPausedIsLimited(t *testing.T) { synctest.Test(t, refusesPaused) }
+
+func refusesPaused(t *testing.T) {
+	var l stint.Limiter
+	limit := stint.MustLimit("5 per 1h")
+	if err := l.Pause(t.Context(), "everyone", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	budget := httplimit.Budget{Limiter: &l, Asks: func(*http.Request) ([]stint.Ask, error) { return []stint.Ask{{Key: "everyone", Limit: limit}}, nil }}
+	refuse := func(w http.ResponseWriter, r *http.Request) {
+		d, err := l.Allow(r.Context(), "everyone", limit)
+		if err != nil {
+			t.Error(err)
+		}
+		httplimit.XRateLimit.Refuse(w, r, &stint.RefusedError{Decision: d})
+	}
+	for name, h := range map[string]http.Handler{
+		"By":     httplimit.Middleware{Decide: httplimit.By(&l, limit, everyone)}.Wrap(pong),
+		"Budget": httplimit.Middleware{Decide: budget.Decide()}.Wrap(pong),
+		"Refuse": http.HandlerFunc(refuse),
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, get())
+		if w.Code != 429 || w.Header().Get("Retry-After") != "60" || !strings.Contains(w.Body.String(), "Too many requests. Retry after 60 seconds.") {
+			t.Errorf("%s: %d %v %s", name, w.Code, w.Header(), w.Body)
 		}
 	}
 }

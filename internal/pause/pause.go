@@ -19,7 +19,10 @@ type Pauses[K comparable] struct {
 }
 
 // Any reports whether a pause runs, or has run until now. While none does, it costs one atomic load.
-func (p *Pauses[K]) Any() bool {
+func (p *Pauses[K]) Any() bool { return p.last.Load() != nil && p.stillAny() }
+
+// stillAny is apart so that Any is inlined.
+func (p *Pauses[K]) stillAny() bool {
 	last := p.last.Load()
 	if last == nil {
 		return false
