@@ -10,9 +10,9 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// settleTimeout is how long the end of a response waits for the store. What is not settled by then is
+// storeTimeout is how long a response waits for the store at most. What is not settled by then is
 // settled in the background.
-const settleTimeout = time.Second
+const storeTimeout = time.Second
 
 // heldCall is what an outgoing request holds until its response has ended.
 type heldCall struct {
@@ -24,7 +24,7 @@ type heldCall struct {
 // end charges what was held. Only the first call does something.
 func (h *heldCall) end() {
 	h.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), settleTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), storeTimeout)
 		defer cancel()
 		_ = h.held.Settle(ctx) // one that is lost is as free
 	})

@@ -1,9 +1,13 @@
 package httplimit
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/stintdev/stint"
 )
@@ -19,8 +23,8 @@ import (
 // connection that changed its protocol (101) holds until its body is closed. Then the unit is charged,
 // but for an in-flight limit, which charges nothing.
 //
-// Each redirect that an http.Client follows counts as a request. Transport ignores the
-// server's Retry-After.
+// Each redirect that an http.Client follows counts as a request. Transport sends no request again. It
+// ignores a server's Retry-After unless MaxPause is set.
 type Transport struct {
 	// Limit is required. Give it a name if the Limiter's Store is shared; see By.
 	Limit *stint.Limit
@@ -35,6 +39,12 @@ type Transport struct {
 	// Refuse makes RoundTrip return a *stint.RefusedError instead of waiting. It does
 	// not wait for a leaky bucket's delay either.
 	Refuse bool
+	// MaxPause is the longest Retry-After that is obeyed, such as time.Minute: after a response of
+	// 429 or 503 with a Retry-After, requests with its key wait, or are refused, until the time that
+	// it names, at most for MaxPause. The response goes to the caller. See stint.Limiter.Pause:
+	// all that asks Limiter for the key obeys, whatever the limit, and so do the Transports with
+	// MaxPause of other processes over the same Store. 0: Retry-After is ignored.
+	MaxPause time.Duration
 	// Base sends the requests that pass. nil: http.DefaultTransport.
 	Base http.RoundTripper
 
@@ -49,49 +59,89 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.Limit == nil {
 		panic("httplimit: a Transport needs a Limit")
 	}
-	held, err := t.take(r)
+	key, held, err := t.take(r)
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // a RoundTripper must, even where it fails
 		}
 		return nil, err
 	}
-	if held == nil {
-		return t.base().RoundTrip(r)
-	}
-	return t.holding(r, &heldCall{ctx: r.Context(), held: held})
+	return t.send(r, key, &heldCall{ctx: r.Context(), held: held})
 }
 
-// holding sends r, which holds h.
-func (t *Transport) holding(r *http.Request, h *heldCall) (resp *http.Response, err error) {
+// send sends r, which counts under key and holds h.
+func (t *Transport) send(r *http.Request, key string, h *heldCall) (resp *http.Response, err error) {
 	defer func() {
 		if resp == nil { // also if Base panics
 			h.end()
 		}
 	}()
-	if resp, err = t.base().RoundTrip(r); resp != nil {
+	resp, err = t.base().RoundTrip(r)
+	if resp == nil {
+		return nil, err
+	}
+	if t.MaxPause > 0 && key != "" {
+		t.obey(r.Context(), key, resp) // before another request gets what this one holds
+	}
+	if h.held != nil {
 		h.until(resp)
 	}
 	return resp, err
 }
 
-// take waits until r may be sent, or refuses it. It returns what r holds; nil: nothing.
-func (t *Transport) take(r *http.Request) (*stint.Reservation, error) {
+// take waits until r may be sent, or refuses it. It returns the key that r counts under, "": none, and
+// what it holds; nil: nothing.
+func (t *Transport) take(r *http.Request) (key string, held *stint.Reservation, err error) {
 	t.once.Do(func() {
 		if t.in = &t.memory; t.Limiter != nil {
 			stint.Internal().WarnUnnamed("httplimit", t.Limiter, t.Limit)
 			t.in = stint.Internal().WithFallback(t.Limiter)
 		}
 	})
-	key := t.Key
-	if key == nil {
-		key = host
+	keyOf := t.Key
+	if keyOf == nil {
+		keyOf = host
 	}
-	k, err := stint.Internal().Counted(t.Anonymous, key(r))
-	if k == "" {
-		return nil, err
+	key, err = stint.Internal().Counted(t.Anonymous, keyOf(r))
+	if key == "" {
+		return "", nil, err
 	}
-	return stint.Internal().TakeOrWait(r.Context(), t.in, &stint.Request{Asks: []stint.Ask{{Key: k, Limit: t.Limit}}}, t.Refuse)
+	asks := []stint.Ask{{Key: key, Limit: t.Limit}}
+	if t.MaxPause > 0 {
+		asks = append(asks, stint.PauseAsk(key))
+	}
+	held, err = stint.Internal().TakeOrWait(r.Context(), t.in, &stint.Request{Asks: asks}, t.Refuse)
+	return key, held, err
+}
+
+// obey pauses key if resp asks to wait.
+func (t *Transport) obey(ctx context.Context, key string, resp *http.Response) {
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
+		return
+	}
+	if d := retryAfter(resp.Header); d > 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+		_ = t.in.Pause(ctx, key, min(d, t.MaxPause)) // this process knows it also after an error
+	}
+}
+
+// retryAfter is the wait that the Retry-After of h names, in seconds or as a date; 0: none.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	seconds, err := strconv.ParseUint(text, 10, 32)
+	if err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(h.Get("Date")) // by the clock of the server
+	if err != nil {
+		now = time.Now()
+	}
+	return max(0, at.Sub(now))
 }
 
 // CloseIdleConnections closes the idle connections of Base, if it can; see
