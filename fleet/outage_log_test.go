@@ -3,6 +3,8 @@ package fleet_test
 import (
 	"bytes"
 	"log/slog"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -53,8 +55,18 @@ func (l *logged) take() []string {
 }
 
 // Who has set no hooks reads in the log that the store fails, that it is no longer asked
-// and that it decides again: each once, and not again and again.
+// and that it decides again: each once, and not again and again. It runs in a process of its
+// own, since what other tests leave behind may log as well.
 func TestOutageIsLogged(t *testing.T) {
+	const alone = "STINT_OUTAGE_LOG_ALONE"
+	if os.Getenv(alone) == "" {
+		c := exec.Command(os.Args[0], "-test.run=^TestOutageIsLogged$", "-test.v")
+		c.Env = append(os.Environ(), alone+"=1")
+		if out, err := c.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: TestOutageIsLogged")) {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
 	log := logDefault(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := new(cluster)
