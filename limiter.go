@@ -21,6 +21,11 @@ import (
 // Its errors wrap ErrRequest if the request was malformed; other errors come from the
 // Store and mean that nothing could be decided. A denial is not an error, except for Wait
 // and WaitN, which return nothing else.
+//
+// A request whose context has ended is not decided, whatever the Store, also if it takes nothing:
+// nothing is charged, no violation is counted, and the error wraps the context's and
+// fleet.ErrNotCharged. Reservations still end then (see Reservation.Settle). Refund, Reset and Pardon
+// leave it to the Store: call them with context.WithoutCancel where the caller may have left.
 type Limiter struct {
 	// Store keeps the counts. It must not be changed once the Limiter is in
 	// use. nil: a Memory of its own.
@@ -139,7 +144,7 @@ func (l *Limiter) observed(ctx context.Context, c *call, d *Decision, each []Dec
 // Allow takes one unit for key under limit, if that is allowed.
 func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (d Decision, err error) {
 	l.unnamed.look(key, limit)
-	if m := l.inMemory(); m != nil && m.takeOne(key, limit, 1, counts.OwnClock, &d) {
+	if m := l.inMemory(); m != nil && ctx.Err() == nil && m.takeOne(key, limit, 1, counts.OwnClock, &d) {
 		return d, nil
 	}
 	err = l.ask(ctx, key, limit, 1, &d)
@@ -150,11 +155,19 @@ func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (d Decisi
 // none. 0 units are a peek.
 func (l *Limiter) AllowN(ctx context.Context, key string, limit *Limit, n int64) (d Decision, err error) {
 	l.unnamed.look(key, limit)
-	if m := l.inMemory(); m != nil && m.takeOne(key, limit, n, counts.OwnClock, &d) {
+	if m := l.inMemory(); m != nil && ctx.Err() == nil && m.takeOne(key, limit, n, counts.OwnClock, &d) {
 		return d, nil
 	}
 	err = l.ask(ctx, key, limit, n, &d)
 	return d, err
+}
+
+// hasEnded is the error of a request whose context has ended; nil: it has not.
+func hasEnded(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("stint: %w: %w", errNotCharged, err)
+	}
+	return nil
 }
 
 // ask is Take for a request of one ask.
@@ -190,7 +203,7 @@ func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decisio
 	for i := range r.Asks {
 		l.unnamed.look(r.Asks[i].Key, r.Asks[i].Limit)
 	}
-	if m := l.inMemory(); m != nil {
+	if m := l.inMemory(); m != nil && ctx.Err() == nil {
 		d, err := m.Take(ctx, r, out)
 		if err != nil {
 			return l.orAllow(ctx, r, out, err)
@@ -226,6 +239,9 @@ func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d D
 
 // decide is Take for a request that has been checked.
 func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (d Decision, err error) {
+	if err = hasEnded(ctx); err != nil {
+		return d, err
+	}
 	if d, ok := l.refusePaused(r, out); ok {
 		return d, nil
 	}
@@ -289,9 +305,14 @@ func (l *Limiter) unpaused(ctx context.Context, r *Request, a *Answer) bool {
 // takeGood is TakeBatch for requests that have been checked.
 func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer) {
 	rs = eachWithOnError(rs, l.onErrorOf(ctx))
-	if l.Instance != nil {
+	switch err := hasEnded(ctx); {
+	case err != nil:
+		for i := range answers {
+			answers[i].Err = err
+		}
+	case l.Instance != nil:
 		l.takeEachHere(ctx, rs, answers)
-	} else {
+	default:
 		TakeBatch(ctx, l.store(), rs, answers)
 	}
 	for i := range rs {

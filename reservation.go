@@ -200,7 +200,10 @@ func (l *Limiter) Holds(ctx context.Context, calls []HoldCall) {
 	for i := range calls {
 		c := &calls[i]
 		c.Found, c.Released, c.Charged, c.Remaining, c.Held, c.ResetAfter = false, false, 0, 0, 0, 0
-		if c.Err = c.check(); c.Err == nil {
+		if c.Err = c.check(); c.Err == nil && c.Action == HoldCharge {
+			c.Err = hasEnded(ctx)
+		}
+		if c.Err == nil {
 			good++
 		}
 	}

@@ -156,6 +156,9 @@ type Violator interface {
 // Violate counts violations by the Violator that s is or wraps. The error wraps
 // ErrUnsupported if there is none.
 func Violate(ctx context.Context, s Store, r *Request) (Decision, error) {
+	if err := hasEnded(ctx); err != nil {
+		return Decision{}, err
+	}
 	if f, ok := As[Violator](s); ok {
 		return f.Violate(ctx, r)
 	}

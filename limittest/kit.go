@@ -75,6 +75,7 @@ var checks = []check{
 	{"Records", checkRecords},
 	{"Inspect", checkInspect},
 	{"Deadlines", checkDeadlines},
+	{"EndedContext", checkEndedContext},
 	{"Holds", checkHolds},
 	{"ManyHolds", checkManyHolds},
 	{"HoldClock", checkHoldClock},
