@@ -207,6 +207,47 @@ func ExampleLimiter_TakeBatch() {
 	// ann limited <nil>
 }
 
+// How do I check one limit and spend another? A login counts under attempts, and only failed ones under
+// failures, which must have room: the Peek says how much, at the instant at which the attempt is charged.
+func ExampleLimiter_Take_peek() {
+	var limiter stint.Limiter
+	attempts := stint.MustLimit("attempts: 10 per 1h")
+	failures := stint.MustLimit("failures: 2 per 1h")
+
+	login := func(user, password string) string {
+		r := stint.Request{Asks: []stint.Ask{
+			{Key: user, Limit: attempts},
+			{Key: user, Limit: failures, Peek: true},
+		}}
+		var each [2]stint.Decision
+		d, err := limiter.Take(ctx, &r, each[:])
+		switch {
+		case err != nil:
+			return "could not decide"
+		case !d.Allowed:
+			return "too many attempts"
+		case each[1].Remaining < 1:
+			_ = limiter.Refund(ctx, each[0], 1) // it was no attempt
+			return "too many failures"
+		case password != "secret":
+			_, _ = limiter.Charge(ctx, user, failures, 1)
+			return "wrong password"
+		}
+		return "welcome"
+	}
+	for _, password := range []string{"guess", "secret", "guess", "secret"} {
+		fmt.Println(login("ann", password))
+	}
+	d, _ := limiter.Peek(ctx, "ann", attempts)
+	fmt.Println(d.Remaining, "attempts left")
+	// Output:
+	// wrong password
+	// welcome
+	// wrong password
+	// too many failures
+	// 7 attempts left
+}
+
 // How do I refund what a failed operation took?
 func ExampleLimiter_Refund() {
 	var limiter stint.Limiter

@@ -186,7 +186,8 @@ func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d 
 }
 
 // Peek is how key stands under limit, by Remaining, Held and ResetAfter. It takes nothing, so
-// even an exhausted key allows it; for exceptions, see Ask.Peek.
+// even an exhausted key allows it: compare Remaining with what you need. For exceptions, and for
+// requests that check some limits and spend others, see Ask.Peek.
 func (l *Limiter) Peek(ctx context.Context, key string, limit *Limit) (Decision, error) {
 	return l.AllowN(ctx, key, limit, 0)
 }

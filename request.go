@@ -31,6 +31,11 @@ type Ask struct {
 	// allows it, but for one in debt (Spec.Debt). If the Limit is InFlight, or is held and the
 	// Request has a Hold, it asks whether a hold of one unit would be allowed. Cost must be 0
 	// then.
+	//
+	// So a Peek does not keep a request from its other limits. To spend of some limits only while
+	// another has room, such as one that counts failures, look at that one's Remaining: with
+	// Limiter.Peek before Take; or in out of Take, where all is of one instant, and Limiter.Refund
+	// what the other asks took if it is too little.
 	Peek bool
 	// OnError says how the ask is decided where a fleet.Fallback has no answer of its
 	// Store. Zero: as who asks says, a Guard or httplimit.Middleware, else as Limiter.OnError.
