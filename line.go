@@ -279,6 +279,9 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 	p.due = time.Time{}
 	switch {
 	case d.Allowed:
+	case d.Limit == nil && d.Penalty == nil:
+		wait, p.busy = d.RetryAfter, false
+		p.pausedUntil(d.Key, at.Add(wait), wait)
 	case wait == 0: // a ban, which no line is for
 		p.due, p.busy = at.Add(d.RetryAfter), false
 	case p.busy:
@@ -291,6 +294,15 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 	}
 	for i := range p.spots {
 		p.spots[i].queue.wakeFirst()
+	}
+}
+
+// pausedUntil notes that a pause of a key refused p's request.
+func (p *place) pausedUntil(key string, end time.Time, wait time.Duration) {
+	for i := range p.spots {
+		if s := &p.spots[i]; s.queue.of.key == key {
+			s.queue.paused, s.told = end, max(s.told, wait)
+		}
 	}
 }
 
@@ -384,8 +396,11 @@ func (p *place) inTime(now, at, deadline time.Time) error {
 		default:
 			continue
 		}
-		turn := q.seen.at.Add(q.seen.turn(s.limit, s.units, ahead, 0))
-		if q.seen.limit != nil && s.limit.spec.Algorithm != InFlight && turn.After(deadline) {
+		turn := q.paused
+		if s.limit.spec.Algorithm != InFlight {
+			turn = later(turn, q.seen.at.Add(q.seen.turn(s.limit, s.units, ahead, 0)))
+		}
+		if turn.After(deadline) {
 			d := Decision{Outcome: Limited, Limit: s.limit, Key: q.of.key, Remaining: q.seen.remaining, RetryAfter: turn.Sub(now)}
 			if d.ResetAfter = max(d.RetryAfter, q.seen.reset-now.Sub(q.seen.at)); s.limit.delays() {
 				d.RetryAfter -= min(d.RetryAfter-1, leadOfDelays) // then it gets its place

@@ -410,3 +410,31 @@ func TestLinesOfSeveralInstances(t *testing.T) {
 		})
 	}
 }
+
+// While a key is paused, one asks for all, and they go on in their order.
+func TestLineOfAPausedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := stint.MustLimit("100 per 1s burst 1")
+		crowd := newCrowd(t, nil)
+		if err := crowd.l.Pause(t.Context(), "k", 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			crowd.come(t.Context(), i, just("k", limit, 1))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		defer cancel()
+		var refused *stint.RefusedError
+		if err := crowd.l.Wait(ctx, "k", limit); !errors.As(err, &refused) || time.Since(crowd.start) != 0 {
+			t.Errorf("after %s: %v", time.Since(crowd.start), err)
+		}
+		time.Sleep(9 * time.Second)
+		if n := crowd.asked.Load(); n > 2 {
+			t.Errorf("asked %d times during the pause", n)
+		}
+		crowd.all.Wait()
+		if last := crowd.at[99]; !slices.IsSorted(crowd.passed) || last != 10990*time.Millisecond {
+			t.Errorf("passed %v, the last at %s", crowd.passed, last)
+		}
+	})
+}

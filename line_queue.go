@@ -14,6 +14,7 @@ type queue struct {
 	room        int64 // units that the last answer has room for, less those asked for since
 	seen        seen
 	took        time.Duration // the last answer
+	paused      time.Time     // until then all requests for the key are refused
 	shares      shares
 	changes     int // by this Limiter, after which an answer may be out of date
 }
@@ -113,10 +114,14 @@ func (s *spot) due(now time.Time) (at time.Time) {
 		at = q.seen.at.Add(q.seen.turn(s.limit, s.units, 0, q.delay()))
 		q.fallsDue(at, now)
 	}
-	if q.shares.next.After(at) {
-		at = q.shares.next
+	return later(at, later(q.shares.next, q.paused))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
 	}
-	return at
+	return a
 }
 
 // answer is that to the ask of s, of those to a request; nil: there is none.

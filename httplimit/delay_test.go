@@ -110,7 +110,7 @@ func TestShaping(t *testing.T) {
 				return []context.Context{bg, ctx}
 			},
 			want: []string{"200 at 0s", "503 retry 1 at 0s"},
-			left: 2},
+			left: 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
