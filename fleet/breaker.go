@@ -21,7 +21,9 @@ import (
 // it.
 //
 // Concurrent failures count as one: a failure counts only if its call began after the last
-// counted failure was noticed. So when the Store stops answering, the breaker opens after
+// counted failure was noticed. A request that was not sent in time (ErrNotCharged with
+// context.DeadlineExceeded), as when too many wait before it, counts only if the Store has
+// answered nothing since it began. So when the Store stops answering, the breaker opens after
 // about Failures + 1 deadlines. A shorter stall does not open it, however many calls it
 // delays.
 type Breaker struct {
@@ -87,6 +89,7 @@ const (
 type breaker struct {
 	state   atomic.Uint32
 	noticed atomic.Int64 // when the last failure that counts was, ns
+	heard   atomic.Int64 // when the last answer to a request in time, or to a charge of debts, was, ns
 	inARow  atomic.Int64 // failures that count
 	second  atomic.Int64 // the one that the next three are of
 	calls   atomic.Int64
@@ -114,6 +117,7 @@ func (b *breaker) answered(now time.Duration) {
 	}
 	b.startSecond(now)
 	b.calls.Add(1)
+	b.heard.Store(int64(now))
 }
 
 // failure notes a call that failed, and reports whether the store is to be doubted. Of calls

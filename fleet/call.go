@@ -124,8 +124,14 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 	if err == nil {
 		why = fmt.Errorf("stint: the store took %s", ended-began)
 	}
+	// A request that was not sent in time fails by the store only if nobody had an answer meanwhile.
+	unsent := errors.Is(err, ErrNotCharged) && errors.Is(err, context.DeadlineExceeded)
 	// Which of several parts failed is unknown; those that answer a probe are doubted no more.
-	f.parts.each(r.Asks, func(q *storePart, a *stint.Ask) { f.failed(q, a, began, ended, why) })
+	f.parts.each(r.Asks, func(q *storePart, a *stint.Ask) {
+		if !unsent || q.heard.Load() <= int64(began) {
+			f.failed(q, a, began, ended, why)
+		}
+	})
 }
 
 // probe asks about a key and a limit that a call failed for, so that the same server answers. An

@@ -87,6 +87,11 @@ func (f *Fallback) pay(p *payment) {
 	for _, e := range due { // that was not sent
 		stillDue[e] = true
 	}
+	if now := int64(time.Since(f.start)); !p.failed {
+		for _, e := range p.debts {
+			f.parts.of(e.limit, e.key).heard.Store(now)
+		}
+	}
 	f.ledger.end(p, func(e *debt) bool { return stillDue[e] }, f.Live())
 }
 
