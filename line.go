@@ -218,7 +218,7 @@ func (p *place) late(now time.Time) (d time.Duration) {
 	n := p.line
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d = min(mostLate, now.Sub(p.came))
+	d = min(mostLate, now.Sub(later(p.came, p.due)))
 	for i := range p.spots {
 		q := p.spots[i].queue
 		d = min(d, now.Sub(q.seen.at.Add(q.seen.turn(p.spots[i].limit, p.spots[i].units, 0, q.delay()))))
@@ -282,8 +282,9 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 	case d.Limit == nil && d.Penalty == nil:
 		wait, p.busy = d.RetryAfter, false
 		p.pausedUntil(d.Key, at.Add(wait), wait)
-	case wait == 0: // a ban, which no line is for
-		p.due, p.busy = at.Add(d.RetryAfter), false
+	case d.Outcome == Banned: // which no line is for
+		wait, p.busy = d.RetryAfter, false
+		p.due = at.Add(wait)
 	case p.busy:
 		pause := min(p.pause, wait)
 		p.pause = min(2*p.pause, max(wait, firstPoll))

@@ -158,6 +158,7 @@ func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool, refused *D
 		if err := w.refused(ctx, refused, time.Now(), 0); err != nil {
 			return nil, err
 		}
+	case slices.ContainsFunc(r.Asks, isTooMuch): // it is refused at once
 	case l.mayBeShared() || !l.lineOf().isEmpty():
 		if err := r.check(); err != nil {
 			return nil, err
@@ -178,6 +179,9 @@ func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool, refused *D
 		}
 	}
 }
+
+// isTooMuch reports whether a never fits.
+func isTooMuch(a Ask) bool { return a.Limit != nil && a.Units() > a.Limit.Capacity() }
 
 // ask waits until w may ask, and asks once. After a refusal, w has a place, and after an answer that
 // allows, none.
