@@ -17,6 +17,7 @@
 # make screenshots  the pictures of the dashboard in docs/, taken in Chromium
 # make looks TO=DIR  a picture of every page of the dashboard, in both languages, light and dark, on a phone and a laptop
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
+# make bench-waiting  what callers that wait get and cost: docs/benchmarks-waiting.md
 # make bench-go  the benchmarks of each package
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -33,7 +34,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if command -v node >/dev/null && [ -e examples/llm/testdata/node_modules/openai ]; then export STINT_REQUIRE_CLIENTS=1; fi; \
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
 
-.PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots looks picture
+.PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln bench bench-waiting bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -89,6 +90,10 @@ vuln:
 bench:
 	@scripts/get redis-server
 	cd bench && go run .
+
+bench-waiting:
+	@scripts/get redis-server
+	cd bench && go run . -waiting -rounds 3
 
 bench-go:
 	@scripts/get redis-server

@@ -24,7 +24,7 @@ type run struct {
 func (r *run) document(w io.Writer) {
 	fmt.Fprintf(w, `# Benchmarks
 
-This page compares Stint with other limiters and with floors. A floor is the time that the machine needs for the least that any limiter must do. `+"`make bench`"+` writes this page, figures and sentences alike. The raw figures are in [benchmarks.raw.jsonl](benchmarks.raw.jsonl). Rows where Stint is not first stay in.
+This page compares Stint with other limiters and with floors. A floor is the time that the machine needs for the least that any limiter must do. `+"`make bench`"+` writes this page, figures and sentences alike. The raw figures are in [benchmarks.raw.jsonl](benchmarks.raw.jsonl). [benchmarks-waiting.md](benchmarks-waiting.md) is about callers that wait. Rows where Stint is not first stay in.
 
 `)
 	r.how(w)

@@ -31,11 +31,18 @@ func main() {
 	}
 	short := flag.Bool("short", false, "one tiny round, to see that all works")
 	rounds := flag.Int("rounds", 10, "how many rounds")
-	only := flag.String("only", "", "measure only tables whose name starts so")
+	only := flag.String("only", "", "measure only tables whose name (of waiting: title) starts so")
 	out := flag.String("out", "../docs", "the directory to write to")
+	waiting := flag.Bool("waiting", false, "measure waiting instead of all other tables")
 	flag.Parse()
 	if *short {
 		*rounds = 1
+	}
+	if *waiting {
+		if err := benchWaiting(*short, *rounds, *only, *out, os.Stderr); err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	if err := bench(*short, *rounds, *only, *out, os.Stderr); err != nil {
 		log.Fatal(err)

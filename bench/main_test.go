@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -58,6 +59,29 @@ func TestShort(t *testing.T) {
 			} else if err != nil {
 				t.Fatalf("%s: %v", group, err)
 			}
+		}
+	}
+}
+
+// All cases of waiting run, and their page has each.
+func TestShortWaiting(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("STINT_REQUIRE_REDIS") != "" {
+			t.Fatal("STINT_REQUIRE_REDIS is set, but there is no redis-server")
+		}
+		t.Skip("redis-server is not installed: scripts/get redis-server")
+	}
+	dir := t.TempDir()
+	if err := benchWaiting(true, 1, "", dir, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "benchmarks-waiting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range slices.Concat(memoryWaits, redisWaits) {
+		if !bytes.Contains(text, []byte("## "+c.title)) {
+			t.Errorf("the page lacks %q", c.title)
 		}
 	}
 }
