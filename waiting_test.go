@@ -268,6 +268,35 @@ func TestWaitLeavesWhenBanned(t *testing.T) {
 	})
 }
 
+// What is more than fits is refused in the moment of the call, also behind others, and holds up nobody.
+func TestWaitForMoreThanFits(t *testing.T) {
+	for _, of := range pacedLimits {
+		t.Run(of.text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, limit := new(stint.Limiter), stint.MustLimit(of.text)
+				if err := l.WaitN(t.Context(), "k", limit, of.burst); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				var all sync.WaitGroup
+				for range 2 {
+					all.Go(func() {
+						if err := l.Wait(t.Context(), "k", limit); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+				}
+				var refused *stint.RefusedError
+				if err := l.WaitN(t.Context(), "k", limit, 1000); !errors.As(err, &refused) || refused.RetryAfter != stint.Never || time.Since(start) > 0 {
+					t.Errorf("after %s: %v", time.Since(start), err)
+				}
+				all.Wait()
+			})
+		})
+	}
+}
+
 // Requests for random keys and limits all end, in a time that the sum of all that they take explains:
 // nobody starves, and no two wait for each other.
 func TestWaitForRandomSets(t *testing.T) {
