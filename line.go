@@ -221,7 +221,8 @@ func (p *place) late(now time.Time) (d time.Duration) {
 	d = min(mostLate, now.Sub(later(p.came, p.due)))
 	for i := range p.spots {
 		q := p.spots[i].queue
-		d = min(d, now.Sub(q.seen.at.Add(q.seen.turn(p.spots[i].limit, p.spots[i].units, 0, q.delay()))))
+		turn := q.seen.at.Add(q.seen.turn(p.spots[i].limit, p.spots[i].units, 0, q.delay()))
+		d = min(d, now.Sub(later(turn, q.paused)))
 	}
 	return max(0, d)
 }
@@ -281,7 +282,7 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 	case d.Allowed:
 	case d.Limit == nil && d.Penalty == nil:
 		wait, p.busy = d.RetryAfter, false
-		p.pausedUntil(d.Key, at.Add(wait), wait)
+		p.pausedUntil(d.Key, time.Now().Add(wait), wait)
 	case d.Outcome == Banned: // which no line is for
 		wait, p.busy = d.RetryAfter, false
 		p.due = at.Add(wait)
