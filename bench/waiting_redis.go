@@ -26,7 +26,7 @@ var redisWaits = []waitCase{
 	},
 	{
 		title:    "A leaky bucket whose answers come late, through Redis",
-		about:    "3,000 goroutines wait again and again for one key of `100 per 1s leaky_bucket burst 5000`, for 5 s: 500 turns are due. A proxy between the Fallback and Redis holds answers back for up to 200 ms, in a quarter of the time.",
+		about:    "3,000 goroutines wait again and again for one key of `100 per 1s leaky_bucket burst 5000`, for 5 s: 500 turns are due. A proxy between the Fallback and Redis holds answers back for up to 200 ms, in a quarter of the time. More than 1 would be above the pace.",
 		columns:  []string{"turns ÷ due", "decisions for a turn"},
 		rounds:   10,
 		subjects: []waitSubject{{"**Stint**", lateAnswers}},
@@ -50,7 +50,7 @@ var redisWaits = []waitCase{
 	},
 	{
 		title:    "Three instances with lines of 1, 10 and 1,000",
-		about:    "Three instances, each with its own connection and Fallback, share one Redis. Their 1, 10 and 1,000 goroutines wait again and again for one key of `100 per 1s`, whose burst is used up, for 10 s: 1,000 turns are due.",
+		about:    "Three instances, each with its own connection and Fallback, share one Redis. Their 1, 10 and 1,000 goroutines wait again and again for one key of `100 per 1s`, whose burst is used up, for 10 s: 1,000 turns are due. In proportion to the lines, the first gets 1, the second 10 and the third 989.",
 		columns:  []string{"turns ÷ due", "turns of the line of 1", "of 10", "of 1,000", "decisions for a turn"},
 		rounds:   5,
 		subjects: []waitSubject{{"**Stint**", threeLines}},
