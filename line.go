@@ -40,9 +40,11 @@ const (
 //
 // Nobody waits for one that came later, so there is no deadlock.
 type line struct {
-	places atomic.Int64 // so many stand or ask
+	places atomic.Int64 // so many stand or ask, and so many queues are remembered without any
+	alone  atomic.Int64 // so many ask without a place
 
 	mu      sync.Mutex
+	kept    int // queues without places
 	tickets uint64
 	queues  map[entryKey]*queue
 	budget  chan struct{} // has an element for each that asks a shared Store
@@ -74,8 +76,23 @@ func (l *Limiter) lineOf() *line {
 	return &l.line
 }
 
-// isEmpty reports whether nobody waits.
+// isEmpty reports whether nobody waits, or did so in the last seconds and had rivals.
 func (n *line) isEmpty() bool { return n.places.Load() == 0 }
+
+// mayAskAlone reports whether a caller may ask without a place, which costs less, because nobody waits and
+// few ask so. Then asked is to be called after it. Of a Store that is not shared, any number may.
+func (n *line) mayAskAlone(shared bool) bool {
+	if !n.isEmpty() {
+		return false
+	}
+	if n.alone.Add(1); !shared || n.alone.Load() <= fewAsking {
+		return true
+	}
+	n.asked()
+	return false
+}
+
+func (n *line) asked() { n.alone.Add(-1) }
 
 // join makes a place for r, behind all others.
 func (n *line) join(l *Limiter, r *Request) *place {
@@ -89,7 +106,7 @@ func (n *line) join(l *Limiter, r *Request) *place {
 	defer n.mu.Unlock()
 	if n.queues == nil {
 		n.queues = make(map[entryKey]*queue)
-		n.budget = make(chan struct{}, mostAsking)
+		n.budget = make(chan struct{}, mostAsking-fewAsking) // and those without a place
 	}
 	n.tickets++
 	p.ticket = n.tickets
@@ -111,6 +128,11 @@ func (p *place) add(s spot, key string) {
 		q = &queue{of: of}
 		p.line.queues[of] = q
 	}
+	if q.spots == 0 && q.isKept {
+		q.isKept = false
+		p.line.kept--
+		p.line.places.Add(-1)
+	}
 	q.spots++
 	s.place, s.queue = p, q
 	p.spots = append(p.spots, s)
@@ -130,8 +152,8 @@ func (p *place) leave() {
 		s.aside()
 		if s.queue.spots--; s.queue.spots > 0 {
 			s.queue.wakeFirst()
-		} else if !n.keep(s.queue, time.Now()) {
-			delete(n.queues, s.queue.of)
+		} else {
+			n.keepOrDrop(s.queue, time.Now())
 		}
 	}
 	p.line = nil

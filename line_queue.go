@@ -6,6 +6,7 @@ import "time"
 type queue struct {
 	of          entryKey
 	spots       int // of places, standing or not
+	isKept      bool
 	first, last *spot
 	standing    int64 // units of those who stand
 	length      int64 // how many stand or ask

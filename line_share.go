@@ -93,18 +93,35 @@ func (q *queue) pause() time.Duration {
 	return time.Duration(rand.ExpFloat64() * mean)
 }
 
-// keep reports whether q, in which nobody stands now, is remembered.
-func (n *line) keep(q *queue, now time.Time) bool {
-	looked := 0
-	for of, old := range n.queues { // a few, in no order
-		if old.spots == 0 && !now.Before(old.shares.until) {
-			delete(n.queues, of)
-		}
-		if looked++; looked == 4 {
-			break
+// keepOrDrop drops q, in which nobody is any more, unless other instances may still wait for it. It also
+// drops some that were kept.
+func (n *line) keepOrDrop(q *queue, now time.Time) {
+	if n.kept > 0 {
+		looked := 0
+		for _, old := range n.queues { // in no order
+			if old.isKept && !now.Before(old.shares.until) {
+				n.drop(old)
+			}
+			if looked++; looked == 4 {
+				break
+			}
 		}
 	}
-	return now.Before(q.shares.until) && len(n.queues) < mostKept+int(n.places.Load())
+	if !now.Before(q.shares.until) || n.kept >= mostKept {
+		delete(n.queues, q.of)
+		return
+	}
+	q.isKept = true
+	n.kept++
+	n.places.Add(1)
+}
+
+// drop drops a queue that was kept.
+func (n *line) drop(q *queue) {
+	q.isKept = false
+	n.kept--
+	n.places.Add(-1)
+	delete(n.queues, q.of)
 }
 
 // toReport is how many milliseconds those in the queue of s have waited since the last report; 0: none is

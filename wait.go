@@ -95,16 +95,22 @@ func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) 
 		return err
 	}
 	var refused *Decision
-	if !limit.delays() && !l.Instance.delays() && !l.mayBeShared() && l.lineOf().isEmpty() {
-		d, err := l.AllowN(ctx, key, limit, n)
+	if line := l.lineOf(); !limit.delays() && !l.Instance.delays() && line.mayAskAlone(l.mayBeShared()) {
+		d, err := l.allowAlone(ctx, line, key, limit, n)
 		if err != nil || d.Allowed {
 			return err
 		}
-		refused = &Decision{}
+		refused = new(Decision)
 		*refused = d
 	}
 	_, err := l.waitFor(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, Peek: n == 0}}}, false, refused)
 	return err
+}
+
+// allowAlone is AllowN for a caller without a place.
+func (l *Limiter) allowAlone(ctx context.Context, n *line, key string, limit *Limit, units int64) (Decision, error) {
+	defer n.asked()
+	return l.AllowN(ctx, key, limit, units)
 }
 
 // TakeWait decides r as Take does, and waits as WaitN does until all its limits allow it.
@@ -140,6 +146,7 @@ type waiting struct {
 	r     *Request
 	hold  bool
 	place *place // nil: none yet
+	alone bool   // it asks without one
 	each  []Decision
 	one   [1]Decision
 }
@@ -151,7 +158,7 @@ func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool, refused *D
 	if w.each = w.one[:]; len(r.Asks) > 1 {
 		w.each = make([]Decision, len(r.Asks))
 	}
-	defer func() { w.place.leave() }()
+	defer w.leave()
 	switch {
 	case refused != nil:
 		w.each[0] = *refused
@@ -159,7 +166,9 @@ func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool, refused *D
 			return nil, err
 		}
 	case slices.ContainsFunc(r.Asks, isTooMuch): // it is refused at once
-	case l.mayBeShared() || !l.lineOf().isEmpty():
+	case l.lineOf().mayAskAlone(l.mayBeShared()):
+		w.alone = true
+	default:
 		if err := r.check(); err != nil {
 			return nil, err
 		}
@@ -177,6 +186,15 @@ func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool, refused *D
 			}
 			return held, nil
 		}
+	}
+}
+
+// leave gives up w's place, if it has one.
+func (w *waiting) leave() {
+	w.place.leave()
+	if w.alone {
+		w.alone = false
+		w.l.lineOf().asked()
 	}
 }
 
@@ -211,8 +229,8 @@ func (w *waiting) ask(ctx context.Context) (held *Reservation, d Decision, err e
 	if w.place != nil {
 		w.place.answered(at, took, &d, w.each)
 		w.place.report(ctx, w.l.store())
-		w.place.leave()
 	}
+	w.leave()
 	return held, d, nil
 }
 
@@ -221,7 +239,9 @@ func (w *waiting) ask(ctx context.Context) (held *Reservation, d Decision, err e
 func (w *waiting) refused(ctx context.Context, d *Decision, at time.Time, took time.Duration) error {
 	err := refusedFor(ctx, d)
 	if w.place == nil && err == nil {
-		w.place = w.l.lineOf().join(w.l, w.r)
+		place := w.l.lineOf().join(w.l, w.r)
+		w.leave()
+		w.place = place
 	}
 	if w.place != nil {
 		w.place.answered(at, took, d, w.each)
