@@ -97,7 +97,7 @@ func TestParseCalendarRefuses(t *testing.T) {
 		"5 per 1m in UTC":                              "in UTC: only a limit per day, week, month or year has a time zone",
 		"5 per 24h fixed_window starts 5":              "starts 5: only a limit per week, month or year",
 		"4 in_flight in UTC":                           "in UTC: only a limit per day",
-		"0 per month":                                  "amount 0: must be at least 1",
+		"-1 per month":                                 "amount -1: must be at least 1",
 		"5 per month lease 5% hold":                    "a limit that is held cannot be leased",
 		"5 per month in " + strings.Repeat("x", 1<<16): "must be a time zone",
 	} {
@@ -182,7 +182,7 @@ func TestSpellingsOfLimits(t *testing.T) {
 	for text, want := range map[string]string{
 		"1_000 per 1m": `amount "1_000": write 1000`, "1,000 per 1m": `amount "1,000": write 1000`,
 		"1e3 per 1m": `amount "1e3": must be a whole number`, "5 per 1m sliding": "unknown algorithm",
-		"0 per 1m": "amount 0: must be at least 1", "0 in_flight": "amount 0: must be at least 1",
+		"-1 per 1m": "amount -1: must be at least 1", "-1 in_flight": "amount -1: must be at least 1",
 	} {
 		if _, err := stint.ParseLimit(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -9,7 +9,7 @@ import (
 )
 
 // Never is the RetryAfter of a request that will not be allowed however long it
-// waits, because its cost is above the limit's capacity. It is the longest
+// waits, because its cost is above the limit's capacity (which may be 0). It is the longest
 // Duration.
 const Never time.Duration = math.MaxInt64
 
@@ -93,7 +93,7 @@ type Decision struct {
 	// Key is the key that the limit counted, or that is banned or paused.
 	Key string
 	// Remaining is how many units, in requests of cost 1, would still be
-	// allowed at the same instant.
+	// allowed at the same instant: Unlimited under an unlimited Limit.
 	Remaining int64
 	// Held is how many units requests in flight hold under Limit, this one's among them if
 	// it was allowed; at most 2^52. Remaining is without them.
@@ -171,6 +171,9 @@ func (d *Decision) Used() int64 {
 func (d *Decision) set(key string, limit *Limit, v *algo.Verdict) {
 	d.Key, d.Limit = key, limit
 	d.Remaining = v.Remaining
+	if limit.IsUnlimited() {
+		d.Remaining = Unlimited
+	}
 	d.ResetAfter = algo.Duration(v.Reset)
 	d.Held, d.Busy = v.Held, v.Busy
 	if v.Allowed {

@@ -150,7 +150,9 @@ func (g Guard[A, R]) prepare(function string) *guarded[A, R] {
 		g.Limit = defaultLimit
 	}
 	limits := append([]*Limit{g.Limit}, g.More...)
-	if g.CostAfter != nil && !slices.ContainsFunc(limits, func(l *Limit) bool { return l.IsHeld() && l.spec.Algorithm != InFlight }) {
+	if g.CostAfter != nil && !slices.ContainsFunc(limits, func(l *Limit) bool {
+		return l.IsHeld() && l.spec.Algorithm != InFlight || l.IsUnlimited() || l.letsNothingPass()
+	}) {
 		panic("stint: a Guard with a CostAfter needs a Limit that is held, such as 1000 per 1h fixed_window hold, and limit " + g.Limit.String() + " is not")
 	}
 	if g.Key == nil {

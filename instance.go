@@ -41,7 +41,7 @@ func (l *Limiter) holdsHere(r *Request) bool {
 // takes tells whether r asks for any units.
 func (r *Request) takes() bool {
 	for i := range r.Asks {
-		if r.Asks[i].Units() > 0 {
+		if a := &r.Asks[i]; a.Units() > 0 || !a.Peek && a.Limit.IsUnlimited() {
 			return true
 		}
 	}
@@ -87,7 +87,7 @@ func (l *Limiter) takeHere(ctx context.Context, r *Request, out []Decision) (Dec
 		}
 		return own, nil
 	}
-	d, err := l.store().Take(ctx, r, out)
+	d, err := l.takeThere(ctx, r, out)
 	if taken {
 		l.settle(r, &own, &d, err)
 	}

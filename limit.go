@@ -60,7 +60,8 @@ type Spec struct {
 	Name string
 	// Algorithm is the way to count. The zero value is TokenBucket.
 	Algorithm Algorithm
-	// Amount is how many units are allowed per Period; at least 1.
+	// Amount is how many units are allowed per Period. 0 lets nothing pass, and Unlimited
+	// everything: then the rest but Name does not matter.
 	Amount int64
 	// Period is at least a millisecond and a whole number of microseconds. A limit of the
 	// calendar and one InFlight have none.
@@ -96,6 +97,12 @@ type Spec struct {
 // Limit is how much is allowed in how much time. It is made by ParseLimit,
 // MustLimit or NewLimit, never changes, and may be used from many goroutines at
 // once. Several limits may be in use for one key: Spec.Name says which share counts.
+//
+// An amount of 0, "0 per 1m" or "0 in_flight", lets nothing pass: a request of a cost of 1 or more is
+// refused as one whose cost is above the capacity is, with RetryAfter Never, and that is a violation as
+// any other; a peek is allowed, but for one of 0 in_flight, and 0 remain. "unlimited" lets everything pass, and Unlimited remain:
+// nothing is counted, and a request that asks for nothing else does not reach the Store. So a setting
+// that turns something off, or lifts a limit, is a limit as any other.
 type Limit struct {
 	spec  Spec
 	id    string
@@ -127,6 +134,12 @@ const (
 func NewLimit(s Spec) (*Limit, error) {
 	if err := checkName(s.Name); err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
+	}
+	switch s.Amount {
+	case 0:
+		return newNothing(s)
+	case Unlimited:
+		return newUnlimited(s), nil
 	}
 	plan, err := planOf(&s)
 	if err != nil {
@@ -275,19 +288,22 @@ func (l *Limit) Spec() (s Spec) {
 
 // Capacity is how many units fit at once: the burst of a bucket that has one,
 // else the amount; without the share of a token bucket that may be leased. A request
-// of a higher cost is never allowed.
+// of a higher cost is never allowed. It is Unlimited where everything is.
 func (l *Limit) Capacity() int64 {
-	if l == nil {
+	switch {
+	case l == nil:
 		return 0
+	case l.IsUnlimited():
+		return Unlimited
 	}
 	return l.counted.Plan.Capacity
 }
 
 // Window returns when the window of a FixedWindow begins that an instant from 1970 on lies in, and
 // when the next one begins: in the time zone of Spec.Calendar, else in UTC. For other algorithms
-// it returns zero Times.
+// and if l is unlimited it returns zero Times.
 func (l *Limit) Window(at time.Time) (start, end time.Time) {
-	if l == nil || l.counted.Plan.Kind != algo.FixedWindow {
+	if l == nil || l.counted.Plan.Kind != algo.FixedWindow || l.spec.Algorithm != FixedWindow && l.spec.Calendar.Unit == 0 || l.IsUnlimited() {
 		return start, end
 	}
 	p := &l.counted.Plan

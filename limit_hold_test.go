@@ -72,7 +72,7 @@ func TestHeldLimitsRefuse(t *testing.T) {
 		"4 in_flight buckets 5":          "only sliding_window has sub-windows",
 		"4 in_flight lease 5%":           "a limit that is held cannot be leased",
 		"4 per 1m in_flight":             "in_flight limits what is held at once, and has no period",
-		"0 in_flight":                    "amount 0: must be at least 1",
+		"-1 in_flight":                   "amount -1: must be at least 1",
 		"x in_flight":                    `amount "x"`,
 		"4 in_flight hold=5s":            `write "hold 5s"`,
 	} {

@@ -65,7 +65,7 @@ func TestParseLimitRefuses(t *testing.T) {
 		"x per 1m":                               `amount "x"`,
 		"1.5 per 1m":                             `amount "1.5"`,
 		"99999999999999999999 per 1m":            `amount "99999999999999999999"`,
-		"0 per 1m":                               "amount 0: must be at least 1",
+		"-1 per 1m":                              "amount -1: must be at least 1",
 		"1 per 1":                                `period "1": must be a duration`,
 		"1 per 0s":                               "period 0s: must be at least 1ms",
 		"1 per 999999999d":                       `period "999999999d"`,

@@ -249,7 +249,7 @@ func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (d Dec
 	if l.Instance != nil {
 		d, err = l.takeHere(ctx, r, out)
 	} else {
-		d, err = l.store().Take(ctx, r, out)
+		d, err = l.takeThere(ctx, r, out)
 	}
 	if err != nil {
 		l.abandon(r, err)
@@ -257,6 +257,14 @@ func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (d Dec
 	}
 	orPaused(&d, out)
 	return d, nil
+}
+
+// takeThere is Take by the Store, if it is needed.
+func (l *Limiter) takeThere(ctx context.Context, r *Request, out []Decision) (Decision, error) {
+	if d, ok := decideHere(r, out); ok {
+		return d, nil
+	}
+	return l.store().Take(ctx, r, out)
 }
 
 // TakeBatch decides independent requests, in one round trip if the Store can: answers[i]

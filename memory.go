@@ -48,7 +48,7 @@ func (m *Memory) open() *counts.Memory {
 // malformed. d must be zero, and then still is.
 func (m *Memory) takeOne(key string, l *Limit, cost, at int64, d *Decision) bool {
 	var v algo.Verdict
-	if l == nil || key == "" || len(key) > MaxKey || cost < 0 || !m.counts.TakeOne(key, &l.counted, cost, at, &v) {
+	if l == nil || l.IsUnlimited() || l.letsNothingPass() || key == "" || len(key) > MaxKey || cost < 0 || !m.counts.TakeOne(key, &l.counted, cost, at, &v) {
 		return false
 	}
 	d.set(key, l, &v)
@@ -120,7 +120,7 @@ func (r *Request) counted(space []counts.Ask) []counts.Ask {
 	for i := range asks {
 		a, c := &r.Asks[i], &asks[i]
 		c.Key, c.Cost, c.MaxDelay = a.Key, a.Units(), a.MaxDelay
-		if a.Limit != nil {
+		if a.Limit != nil && !a.Limit.IsUnlimited() {
 			c.Limit = &a.Limit.counted
 		}
 		if a.Penalty != nil {

@@ -17,11 +17,12 @@ import (
 //	[NAME:] AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N] [lease N%] [hold [TIME]] [retry TIME] [debt N]
 //	[NAME:] AMOUNT per day|week|month|year [in ZONE] [starts DAY] [lease N%] [hold [TIME]] [retry TIME] [debt N]
 //	[NAME:] AMOUNT in_flight [hold TIME] [retry TIME]
+//	[NAME:] unlimited
 //
 // such as "login: 5 per 1m", "search: 100 per 10s sliding_log", "100 per 1h token_bucket
 // burst 20", "500 per 1d sliding_window buckets 12", "100000 per 1m lease 5%",
 // "200000 per 1m fixed_window hold", "5000000 per month in Europe/Berlin starts 15" or
-// "4 in_flight". PERIOD and TIME are Go durations, or
+// "4 in_flight". An AMOUNT of 0 lets nothing pass, and unlimited everything. PERIOD and TIME are Go durations, or
 // numbers of days such as 7d. Words may be in any case, units of time may not. hold without a TIME is DefaultHold, and debt 0 is NoDebt.
 // For ZONE and DAY, see Calendar. NAME ends at the last colon, so that it may have some of its
 // own. Give limits names where several count in one Store: those of
@@ -111,9 +112,12 @@ func misplaced(words []string) error {
 // parseSpec reads the words of a limit's text form.
 func parseSpec(f []string) (Spec, error) {
 	var s Spec
+	if len(f) == 1 && strings.EqualFold(f[0], unlimitedTerms) {
+		return Spec{Amount: Unlimited}, nil
+	}
 	inFlight := len(f) >= 2 && f[1] == InFlight.String()
 	if !inFlight && (len(f) < 3 || f[1] != "per") {
-		return s, errors.New(`want AMOUNT per PERIOD, such as "100 per 1m", or AMOUNT in_flight`)
+		return s, errors.New(`want AMOUNT per PERIOD, such as "100 per 1m", AMOUNT in_flight, or unlimited`)
 	}
 	var err error
 	if s.Amount, err = strconv.ParseInt(f[0], 10, 64); err != nil {
@@ -122,6 +126,9 @@ func parseSpec(f []string) (Spec, error) {
 			return s, fmt.Errorf("amount %q: write %d", limittext.Clip(f[0]), n)
 		}
 		return s, fmt.Errorf("amount %q: must be a whole number from 1 to 2^52", limittext.Clip(f[0]))
+	}
+	if s.Amount == Unlimited {
+		return s, fmt.Errorf("amount %d: write %q", s.Amount, unlimitedTerms)
 	}
 	if inFlight {
 		s.Algorithm = InFlight

@@ -106,10 +106,15 @@ const (
 	MaxAsks = 500
 )
 
-// Units is how many units a takes: 0 for a Peek and without a Limit, else Cost, or 1 if Cost
-// is 0. Implementations of Store read Units and not Cost.
+// Units is how many units a takes: 0 for a Peek, without a Limit and if that is unlimited, else Cost,
+// or 1 if Cost is 0. It is 1 for a Peek under 0 in_flight, which refuses. Implementations of Store read Units and not Cost.
 func (a *Ask) Units() int64 {
-	if a.Peek || a.Limit == nil {
+	switch {
+	case a.Limit == nil, a.Limit.IsUnlimited():
+		return 0
+	case a.Peek && a.Limit.spec.Algorithm == InFlight && a.Limit.letsNothingPass():
+		return 1 // no hold would be allowed
+	case a.Peek:
 		return 0
 	}
 	return max(1, a.Cost)
@@ -157,7 +162,7 @@ func (r *Request) checkPairs() error {
 			if !limits && (a.Penalty == nil || b.Penalty == nil) || a.Key != b.Key {
 				continue
 			}
-			if limits && a.Limit.id == b.Limit.id {
+			if limits && a.Limit.id == b.Limit.id && !a.Limit.IsUnlimited() {
 				return a.duplicate()
 			}
 			if a.sharesRecord(b) && a.Penalty.counted.Plan != b.Penalty.counted.Plan {
@@ -177,7 +182,7 @@ func (r *Request) checkMany() error {
 		a := &r.Asks[i]
 		if a.Limit != nil {
 			k := entryKey{a.Key, a.Limit.id}
-			if _, known := seen[k]; known {
+			if _, known := seen[k]; known && !a.Limit.IsUnlimited() {
 				return a.duplicate()
 			}
 			seen[k] = nil

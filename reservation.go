@@ -86,7 +86,7 @@ func (l *Limiter) reservation(r *Request, each []Decision, d *Decision) *Reserva
 	return res
 }
 
-// Acquire holds one unit of key under limit, which must be InFlight, until release is called.
+// Acquire holds one unit of key under limit, which must be InFlight or unlimited, until release is called.
 // release is never nil, and may be called more than once; if the Decision is a refusal, it does
 // nothing. It does not wait for longer than a second: what the Store has not released by then is
 // released in the background. See Reserve for what happens to a release that is never called.
@@ -101,7 +101,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, limit *Limit) (releas
 }
 
 func checkAcquired(l *Limit) error {
-	if l != nil && l.id != "" && l.spec.Algorithm != InFlight {
+	if l != nil && l.id != "" && l.spec.Algorithm != InFlight && !l.IsUnlimited() {
 		return fmt.Errorf("stint: %w: limit %s is not in_flight: use Reserve", ErrRequest, l)
 	}
 	return nil
@@ -185,9 +185,12 @@ func (r *Reservation) log(err error) { r.held.l.keeper.log(r.held, err) }
 // Charge charges n units to key under limit, whether they fit or not: they are spent already. It
 // returns how many were charged, which is less than n if usage would rise above the capacity and
 // Spec.Debt. No request is refused, and no violation counted. It does not matter whether limit is
-// held, but it must not be InFlight. A charge that failed may have been made.
+// held, but it must not be InFlight. Under an unlimited one, nothing is charged. A charge that failed may have been made.
 func (l *Limiter) Charge(ctx context.Context, key string, limit *Limit, n int64) (charged int64, err error) {
 	calls := []HoldCall{{Action: HoldCharge, Key: key, Limit: limit, Cost: n}}
+	if limit.IsUnlimited() {
+		calls[0].Cost = min(n, 0) // nothing is counted
+	}
 	l.Holds(ctx, calls)
 	return calls[0].Charged, calls[0].Err
 }

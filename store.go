@@ -18,6 +18,9 @@ import (
 // as Decision.Penalty says. After an error, nothing was decided; the request can have been charged
 // only if a store was asked that did not answer.
 //
+// Under a Limit whose amount is 0 no unit fits, so a Cost of 1 is above its capacity. An unlimited
+// Limit takes no Units, and Unlimited remain of it, also if two asks are about it.
+//
 // Callers have checked r, as a Limiter does. They do not use r, its asks and out until
 // Take returns, and Take does not keep them. A Store may be used from many goroutines at
 // once, and decides as if requests came one after another (package limittest tests that).

@@ -121,6 +121,28 @@ func TestFallbackShares(t *testing.T) {
 
 // Several instances charge what they have spent at once. What one finds left another
 // may take before it is charged, and then the rest is.
+// Limits of nothing and without end have no shares.
+func TestFallbackSharesNeitherNothingNorUnlimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShaky(t, 2)
+		s.away.Store(true)
+		some, none, free := stint.MustLimit("some: 10 per 1h"), stint.MustLimit("none: 0 per 1h"), stint.MustLimit("unlimited")
+		each := make([]stint.Decision, 3)
+		asks := []stint.Ask{{Key: "k", Limit: some}, {Key: "k", Limit: free}, {Key: "k", Limit: none, Peek: true}}
+		d, err := s.Take(t.Context(), &stint.Request{Asks: asks}, each)
+		if err != nil || !d.Allowed || each[0].Remaining != 4 || each[1].Remaining != stint.Unlimited || each[2].Remaining != 0 {
+			t.Errorf("it answers %+v, %v, to each %+v", d, err, each)
+		}
+		asks[2].Peek = false
+		if d, err := s.Take(t.Context(), &stint.Request{Asks: asks}, each); err != nil || d.Allowed || d.Limit != none || d.RetryAfter != stint.Never || each[0].Remaining != 4 {
+			t.Errorf("under a limit of nothing it answers %+v, %v, to each %+v", d, err, each)
+		}
+		if d, err := s.Allow(t.Context(), "k", free); err != nil || !d.Allowed || d.By != stint.ByStore {
+			t.Errorf("without end: %+v, %v", d, err)
+		}
+	})
+}
+
 func TestFallbackRepaysBesideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := stint.MustLimit("60 per 1h sliding_log")

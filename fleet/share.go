@@ -99,7 +99,9 @@ func (f *Fallback) owe(a *stint.Ask, d *stint.Decision, scaled, live int64) {
 
 // shared turns the answer to a cost that was scaled into that to the cost.
 func shared(d *stint.Decision, live int64) {
-	d.Remaining /= live
+	if !d.Limit.IsUnlimited() {
+		d.Remaining /= live
+	}
 	d.By = stint.ByLocal
 }
 

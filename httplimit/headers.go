@@ -125,7 +125,7 @@ func (d Dialect) orDefault() Dialect {
 }
 
 // SetHeaders sets the headers for a in h, replacing headers of the same names. It sets
-// none if a is Blocked or Unlimited. Middleware calls it; call it yourself only if you
+// none if a is Blocked or Unlimited, and none of a limit that is unlimited. Middleware calls it; call it yourself only if you
 // answer requests in another way.
 func (d Dialect) SetHeaders(h http.Header, a *Answer) { d.set(h, a) }
 
@@ -150,7 +150,7 @@ func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 	if w.refused && d&(OpenAI|Anthropic) != 0 {
 		w.setRetry(h, a)
 	}
-	if a.Limit == nil {
+	if a.Limit == nil || a.Limit.IsUnlimited() {
 		return w.retry
 	}
 	if d&(XRateLimit|XRateLimitEpoch) != 0 {
@@ -252,7 +252,7 @@ func (w *waits) setDraft(h http.Header, a *Answer) {
 	names := make([]string, 0, 8)
 	for i := range each {
 		e := &each[i]
-		if e.Limit == nil {
+		if e.Limit == nil || e.Limit.IsUnlimited() {
 			continue
 		}
 		if len(names) > 0 {

@@ -120,6 +120,15 @@ func TestHeadersOfOneLimit(t *testing.T) {
 		{"1 per 1m", httplimit.XRateLimit | httplimit.Draft11, []step{
 			{0, `Limit=1 Remaining=0 Reset=60 Policy="1 per 1m";q=1;w=60 State="1 per 1m";r=0;t=60`},
 		}},
+		{"0 per 1m", httplimit.XRateLimit | httplimit.Draft11 | httplimit.OpenAI, []step{
+			{0, `Limit=0 Remaining=0 Reset=0 Policy="0 per 1m";q=0;w=60 State="0 per 1m";r=0;t=0`},
+		}},
+		{"0 per month", httplimit.Draft11, []step{
+			{0, `Policy="0 per month";q=0 State="0 per month";r=0;t=0`},
+		}},
+		{"unlimited", httplimit.XRateLimit | httplimit.Draft11 | httplimit.OpenAI | httplimit.Anthropic, []step{
+			{0, ""},
+		}},
 		{"1 per 1m", httplimit.NoHeaders, []step{
 			{0, ""},
 			{0, "Retry-After=60"},

@@ -38,7 +38,7 @@ func (w *waits) setUnits(h http.Header, a *Answer, d Dialect) {
 	strictest := make(map[string]*stint.Decision, 2)
 	for i := range each {
 		e := &each[i]
-		if e.Limit == nil || e.Limit.Spec().Algorithm == stint.InFlight {
+		if e.Limit == nil || e.Limit.IsUnlimited() || e.Limit.Spec().Algorithm == stint.InFlight {
 			continue
 		}
 		unit := unitName(a.unit(i))

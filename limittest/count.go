@@ -41,6 +41,9 @@ var exact = big.NewInt(1 << 52)
 
 func termsOf(l *stint.Limit) *terms {
 	s := l.Spec()
+	if isExtreme(l) { // of no units, or of more than anybody has
+		s = stint.Spec{Algorithm: stint.FixedWindow, Amount: s.Amount, Period: time.Second}
+	}
 	m := &terms{algorithm: s.Algorithm, capacity: s.Amount, period: s.Period.Microseconds(), tick: 1, buckets: subWindows(&s)}
 	if s.Calendar.Unit != 0 {
 		c := calendarOf(s.Calendar)

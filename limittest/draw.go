@@ -94,7 +94,7 @@ func (s *script) variants(l *stint.Limit) []*stint.Limit {
 				spec.Debt = pick(s, spec.Debt, 0, stint.NoDebt, s.between(1, 2*spec.Amount))
 			}
 		}
-		if v, err := stint.NewLimit(spec); err == nil {
+		if v, err := stint.NewLimit(spec); err == nil && v.Capacity() > 0 { // 0 has a count of its own
 			all = append(all, v)
 		}
 	}

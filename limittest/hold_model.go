@@ -95,6 +95,9 @@ func (l *look) isFull() bool { return l.holds && l.records >= mostHolds }
 
 // most is how many units may be in use after a settlement or a charge under l.
 func most(l *stint.Limit) int64 {
+	if isExtreme(l) {
+		return 0
+	}
 	s, m := l.Spec(), termsOf(l)
 	debt := s.Debt
 	if debt < 0 {

@@ -76,6 +76,7 @@ var checks = []check{
 	{"Inspect", checkInspect},
 	{"Deadlines", checkDeadlines},
 	{"EndedContext", checkEndedContext},
+	{"NothingAndUnlimited", checkNothingAndUnlimited},
 	{"Holds", checkHolds},
 	{"ManyHolds", checkManyHolds},
 	{"HoldClock", checkHoldClock},

@@ -40,12 +40,15 @@ func countOf(a *stint.Ask) countID {
 		return countID{key: a.Key} // which no limit has
 	}
 	s := a.Limit.Spec()
+	if isExtreme(a.Limit) {
+		return countID{key: a.Key, name: a.Limit.ID()} // where nothing is ever counted
+	}
 	return countID{a.Key, s.Name, s.Algorithm, s.Period, s.Calendar, subWindows(&s)}
 }
 
 func costOf(a *stint.Ask) int64 {
 	switch {
-	case a.Peek, a.Limit == nil:
+	case a.Peek, a.Limit == nil, a.Limit.IsUnlimited():
 		return 0
 	case a.Cost == 0:
 		return 1

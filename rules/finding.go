@@ -130,7 +130,7 @@ func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {
 		if e == nil {
 			continue
 		}
-		if fixed, ok := e.FixedInt(); ok && fixed > l.Capacity() {
+		if fixed, ok := e.FixedInt(); ok && fixed > l.Capacity() && l.Capacity() > 0 { // 0 is meant
 			p.found(codeCostTooHigh, p.Place(at),
 				"rule %q refuses everything: its cost is %d, and %s never allows more than %d at once; lower the cost or raise the burst", r.Name, fixed, l.Terms(), l.Capacity())
 			return

@@ -75,7 +75,7 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 	before := p.Problems()
 	found := p.Mapping(n, yamlnode.Fields{
 		"algorithm": yamlnode.Parsed(p.Reader, (*algo.Kind)(&s.Algorithm), algo.ParseKind),
-		"amount":    p.amount(&s.Amount),
+		"amount":    p.Int64(&s.Amount, 0, stint.Unlimited-1),
 		"period":    p.Period(&s.Period),
 		"per":       yamlnode.Parsed(p.Reader, &s.Calendar.Unit, parsePer),
 		"in":        yamlnode.Parsed(p.Reader, &s.Calendar.Zone, asWritten),
@@ -123,17 +123,6 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 	}
 	r.costs[l.ID()] = own
 	return l
-}
-
-func (p *parser) amount(to *int64) func(*yamlnode.Node) {
-	read := p.Int64(to, 1, math.MaxInt64)
-	return func(n *yamlnode.Node) {
-		if n.Value == "0" && n.Tag == "!!int" {
-			p.Report(n, "%s", algo.ErrNothing)
-			return
-		}
-		read(n)
-	}
 }
 
 func parseHold(text string) (time.Duration, error) {

@@ -170,6 +170,10 @@ func rename(l *stint.Limit, name string) (*stint.Limit, error) {
 func multiply(limits []*stint.Limit, times int64) ([]*stint.Limit, error) {
 	more := make([]*stint.Limit, 0, len(limits))
 	for _, l := range limits {
+		if l.IsUnlimited() {
+			more = append(more, l)
+			continue
+		}
 		s := l.Spec()
 		for _, field := range []struct {
 			name  string

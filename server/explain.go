@@ -243,6 +243,9 @@ func (r *explainedRule) words() []string {
 
 // limitWords describes a limit of a rule whose requests have this cost.
 func limitWords(l *adminapi.ExplainedLimit, cost int64) string {
+	if l.Capacity == stint.Unlimited {
+		return l.Limit + ": allows"
+	}
 	text := fmt.Sprintf("%s: %d of %d used, %d left", l.Limit, l.Used, l.Capacity, l.Remaining)
 	if l.Held > 0 {
 		text = fmt.Sprintf("%s: %d of %d used, %d held by requests in flight, %d left", l.Limit, l.Used, l.Capacity, l.Held, l.Remaining)

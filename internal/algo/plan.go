@@ -1,7 +1,6 @@
 package algo
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -46,9 +45,6 @@ type Plan struct {
 // IsBucket reports whether p is a token or leaky bucket's, of which all units are alike.
 func (p *Plan) IsBucket() bool { return p.Kind == TokenBucket || p.Kind == LeakyBucket }
 
-// ErrNothing is the error for a limit that lets nothing pass.
-var ErrNothing = errors.New("amount 0: must be at least 1: to let nothing pass, use a blocklist or a ban")
-
 // NewPlan checks a limit and computes its numbers. burst and buckets are 0 where not given.
 func NewPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64) (Plan, error) {
 	p, err := newPlan(kind, amount, period, burst, buckets)
@@ -62,9 +58,7 @@ func newPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64
 	switch {
 	case kind > InFlight:
 		return Plan{}, fmt.Errorf("unknown algorithm %d", kind)
-	case amount == 0:
-		return Plan{}, ErrNothing
-	case amount < 0:
+	case amount < 1:
 		return Plan{}, fmt.Errorf("amount %d: must be at least 1", amount)
 	case amount >= Exact:
 		return Plan{}, fmt.Errorf("amount %d: too large for exact arithmetic (must be below 2^52)", amount)

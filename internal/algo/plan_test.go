@@ -19,7 +19,7 @@ func TestNewPlan(t *testing.T) {
 		want           string // part of the error; "": none
 	}{
 		{TokenBucket, 1, time.Millisecond, 0, 0, ""},
-		{TokenBucket, 0, time.Second, 0, 0, "amount 0: must be at least 1: to let nothing pass, use a blocklist or a ban"},
+		{TokenBucket, 0, time.Second, 0, 0, "amount 0: must be at least 1"},
 		{TokenBucket, -5, time.Second, 0, 0, "amount -5: must be at least 1"},
 		{FixedWindow, Exact, time.Second, 0, 0, "amount 4503599627370496: too large"},
 		{FixedWindow, Exact - 1, time.Second, 0, 0, ""},

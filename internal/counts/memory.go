@@ -138,13 +138,16 @@ func (m *Memory) lockKey(key string) *shard {
 	return s
 }
 
-// Refund returns the cost of each ask to its count.
+// Refund returns the cost of each ask with a Limit to its count.
 func (m *Memory) Refund(asks []Ask, at int64) {
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(asks, few[:0]))
 	now := m.at(at)
 	for i := range asks {
 		a := &asks[i]
+		if a.Limit == nil {
+			continue
+		}
 		var c count
 		m.look(a.Key, a.Limit, &c)
 		if !c.found() {

@@ -57,7 +57,7 @@ func (m *Memory) find(asks []Ask, parts []part) bool {
 	var hash uint64
 	for i := range parts {
 		a, p := &asks[i], &parts[i]
-		if a.Penalty != nil || a.MaxDelay != 0 {
+		if a.Limit == nil || a.Penalty != nil || a.MaxDelay != 0 {
 			return false
 		}
 		p.number = a.Limit.quick.Load()       // which no slot has where it is 0 or noPlan

@@ -267,7 +267,7 @@ func each(all func(func(stint.Record, error) bool), yield func(stint.Record) boo
 func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
 	capacity := d.Limit.Capacity()
 	if v.err != nil {
-		capacity = max(1, capacity/v.Fleet.Live())
+		capacity = max(min(1, capacity), capacity/v.Fleet.Live())
 	}
 	used := max(0, capacity-d.Remaining-d.Held)
 	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Held: d.Held, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds(), Windows: windowsAround(d.Limit, time.Now())}

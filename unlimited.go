@@ -1,0 +1,80 @@
+package stint
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/counts"
+)
+
+// Unlimited is the Spec.Amount of a limit that lets everything pass, "unlimited" as text, and then
+// also its Capacity and what remains of it: more than any other limit can have, and exact in JSON.
+const Unlimited = 1<<53 - 1
+
+const unlimitedTerms = "unlimited"
+
+// IsUnlimited reports whether l lets everything pass: its Spec.Amount is Unlimited. A nil Limit is not
+// unlimited.
+func (l *Limit) IsUnlimited() bool { return l != nil && l.spec.Amount == Unlimited }
+
+// letsNothingPass reports whether the amount of l is 0.
+func (l *Limit) letsNothingPass() bool { return l != nil && l.spec.Amount == 0 }
+
+// unlimitedPlan is what a Store decides by that gets an unlimited limit beside others: asks take
+// nothing of it (Ask.Units), so nothing is stored, and of no other limit does more remain.
+var unlimitedPlan = mustPlan(algo.NewPlan(algo.FixedWindow, algo.Exact-1, time.Second, 0, 0))
+
+func mustPlan(p algo.Plan, err error) algo.Plan {
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// newUnlimited makes a limit of s whose amount is Unlimited. The rest of s does not matter but Name.
+func newUnlimited(s Spec) *Limit {
+	id := "u:" + s.Name
+	return &Limit{spec: s, id: id, terms: unlimitedTerms, counted: counts.Limit{Plan: unlimitedPlan, Salt: counts.Salt(id)}}
+}
+
+// newNothing makes a limit of s whose amount is 0, if the rest of s is right. Stores decide by a fixed
+// window of no units: each cost is above its capacity, so nothing is ever counted. Its ID is its own,
+// so that counts of larger amounts are never read by it.
+func newNothing(s Spec) (*Limit, error) {
+	if s.Burst != 0 {
+		return nil, fmt.Errorf("limit: burst %d: a limit that lets nothing pass has none", s.Burst)
+	}
+	one := s
+	one.Amount = 1
+	as, err := NewLimit(one)
+	if err != nil {
+		return nil, err
+	}
+	plan := as.counted.Plan
+	if plan.Kind != algo.FixedWindow {
+		plan = mustPlan(algo.NewPlan(algo.FixedWindow, 1, max(s.Period, time.Millisecond), 0, 0))
+	}
+	plan.Hold, plan.Busy = 0, 0
+	plan.Amount, plan.Capacity, plan.Full, plan.Most = 0, 0, 0, 0
+	id := "n" + as.id
+	return &Limit{spec: s, id: id, terms: s.terms(), counted: counts.Limit{Plan: plan, Salt: counts.Salt(id)}}, nil
+}
+
+// decideHere answers r without a Store if its limits are all unlimited and nobody can be banned.
+func decideHere(r *Request, out []Decision) (d Decision, ok bool) {
+	for i := range r.Asks {
+		if a := &r.Asks[i]; a.Penalty != nil || !a.Limit.IsUnlimited() {
+			return d, false
+		}
+	}
+	for i := range out {
+		out[i] = unlimitedFor(&r.Asks[i])
+	}
+	return unlimitedFor(&r.Asks[0]), true
+}
+
+func unlimitedFor(a *Ask) (d Decision) {
+	d.set(a.Key, a.Limit, &algo.Verdict{Allowed: true})
+	return d
+}
