@@ -13,11 +13,6 @@ import (
 	"github.com/stintdev/stint/internal/message"
 )
 
-// defaultLimit is the limit where none is given, of package httplimit, too. It is meant for
-// one user or client: more than a person does by hand and a page loads, less than a script
-// that tries things or an endless loop.
-var defaultLimit = MustLimit("100 per 1m")
-
 // Guard limits a function, as an annotation on a method does elsewhere:
 //
 //	guard := stint.Guard[int, User]{Limit: stint.MustLimit("load: 5 per 10s"), Message: "slow down"}
@@ -146,9 +141,7 @@ func (g Guard[A, R]) prepare(function string) *guarded[A, R] {
 	case g.Wait && g.OnError != OnErrorLocal:
 		panic("stint: a Guard that waits goes on by the local share: its OnError must be OnErrorLocal")
 	}
-	if g.Limit == nil {
-		g.Limit = defaultLimit
-	}
+	g.Limit = g.Limit.orDefault()
 	limits := append([]*Limit{g.Limit}, g.More...)
 	if g.CostAfter != nil && !slices.ContainsFunc(limits, func(l *Limit) bool {
 		return l.IsHeld() && l.spec.Algorithm != InFlight || l.IsUnlimited() || l.letsNothingPass()

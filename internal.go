@@ -101,7 +101,7 @@ func (internals) IsShared(s Source) bool { return s == ByStore || s == ByLease }
 // ErrNotCharged is fleet.ErrNotCharged, which this package looks for and does not export.
 func (internals) ErrNotCharged() error { return errNotCharged }
 
-// DefaultLimit is the limit of Guards and of package httplimit where none is given.
+// DefaultLimit is what a nil Limit is.
 func (internals) DefaultLimit() *Limit { return defaultLimit }
 
 // WithFallback returns a Limiter that answers in time whatever the network does: where

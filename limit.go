@@ -103,6 +103,11 @@ type Spec struct {
 // any other; a peek is allowed, but for one of 0 in_flight, and 0 remain. "unlimited" lets everything pass, and Unlimited remain:
 // nothing is counted, and a request that asks for nothing else does not reach the Store. So a setting
 // that turns something off, or lifts a limit, is a limit as any other.
+//
+// Where a key is counted under one limit, as by Limiter.Allow, a Guard, httplimit.By and a
+// httplimit.Transport, a nil Limit is the default, "100 per 1m": something is limited, also where a program
+// forgot its limit. Where a limit is one of several or may be left out, as in an Ask, Limiter.Instance and
+// rpclimit.Client, nil is none.
 type Limit struct {
 	spec  Spec
 	id    string
@@ -254,6 +259,18 @@ func limitID(s *Spec, p *algo.Plan) string {
 		id += "/" + strconv.FormatInt(p.Buckets, 10)
 	}
 	return id + ":" + s.Name
+}
+
+// defaultLimit is what a nil Limit is. It is meant for one user or client: more than a person does by hand
+// and a page loads, less than a script that tries things or an endless loop.
+var defaultLimit = MustLimit("100 per 1m")
+
+// orDefault is l, or the default limit if that is nil.
+func (l *Limit) orDefault() *Limit {
+	if l == nil {
+		return defaultLimit
+	}
+	return l
 }
 
 // The methods of a nil Limit say what a Decision without one does: "no limit", and else zero values.

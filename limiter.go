@@ -174,7 +174,7 @@ func hasEnded(ctx context.Context) error {
 func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d *Decision) (err error) {
 	c := l.call()
 	defer l.done(c)
-	c.asks = append(c.asks, Ask{Key: key, Limit: limit, Cost: n, Peek: n == 0})
+	c.asks = append(c.asks, Ask{Key: key, Limit: limit.orDefault(), Cost: n, Peek: n == 0})
 	c.request.Asks = c.asks
 	if err = c.request.check(); err != nil {
 		return err
@@ -381,14 +381,14 @@ func (l *Limiter) Refund(ctx context.Context, d Decision, n int64) error {
 func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error {
 	r := Request{Asks: make([]Ask, 0, len(limits))}
 	for _, limit := range limits {
-		r.Asks = append(r.Asks, Ask{Key: key, Limit: limit})
+		r.Asks = append(r.Asks, Ask{Key: key, Limit: limit.orDefault()})
 	}
 	if err := r.check(); err != nil {
 		return err
 	}
 	err := Reset(ctx, l.store(), &r)
-	for _, limit := range limits {
-		l.lineOf().changed(key, limit)
+	for i := range r.Asks {
+		l.lineOf().changed(key, r.Asks[i].Limit)
 	}
 	return err
 }

@@ -295,6 +295,9 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 		}
 		if !a.Allowed {
 			s.told = max(s.told, a.RetryAfter)
+			if a.Busy {
+				s.told = max(s.told, 2*a.RetryAfter) // which no pause between two polls is longer than
+			}
 			wait = max(wait, a.RetryAfter)
 			p.busy = p.busy && a.Busy
 		}

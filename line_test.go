@@ -78,6 +78,31 @@ func TestWaitInFlight(t *testing.T) {
 	}
 }
 
+// However long they wait: a hold that ends wakes the first, also after many polls.
+func TestWaitInFlightForLong(t *testing.T) {
+	limit := stint.MustLimit("jobs: 2 in_flight")
+	for range 30 {
+		synctest.Test(t, func(t *testing.T) {
+			l, start := new(stint.Limiter), time.Now()
+			var jobs sync.WaitGroup
+			for range 20 {
+				jobs.Go(func() {
+					release, err := l.AcquireWait(t.Context(), "k", limit)
+					if err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Minute)
+					release()
+				})
+			}
+			jobs.Wait()
+			if took := time.Since(start); took != 10*time.Minute {
+				t.Errorf("20 jobs of a minute, 2 at once, took %s", took)
+			}
+		})
+	}
+}
+
 // What other processes hold is asked about again from 5 ms up, by one caller for all; who gives up lets
 // the next one ask.
 func TestWaitForOthers(t *testing.T) {

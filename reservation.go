@@ -187,6 +187,7 @@ func (r *Reservation) log(err error) { r.held.l.keeper.log(r.held, err) }
 // Spec.Debt. No request is refused, and no violation counted. It does not matter whether limit is
 // held, but it must not be InFlight. Under an unlimited one, nothing is charged. A charge that failed may have been made.
 func (l *Limiter) Charge(ctx context.Context, key string, limit *Limit, n int64) (charged int64, err error) {
+	limit = limit.orDefault()
 	calls := []HoldCall{{Action: HoldCharge, Key: key, Limit: limit, Cost: n}}
 	if limit.IsUnlimited() {
 		calls[0].Cost = min(n, 0) // nothing is counted

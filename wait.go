@@ -94,6 +94,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	limit = limit.orDefault()
 	var refused *Decision
 	if line := l.lineOf(); !limit.delays() && !l.Instance.delays() && line.mayAskAlone(l.mayBeShared()) {
 		d, err := l.allowAlone(ctx, line, key, limit, n)

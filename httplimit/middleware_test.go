@@ -319,7 +319,6 @@ func TestMistakesOfTheProgrammerPanic(t *testing.T) {
 	for name, f := range map[string]func(){
 		"dialects": func() { httplimit.Middleware{Decide: always(httplimit.Answer{}, nil), Dialect: 3}.Wrap(pong) },
 		"dialect":  func() { httplimit.Middleware{Decide: always(httplimit.Answer{}, nil), Dialect: 128}.Wrap(pong) },
-		"no limit": func() { _, _ = new(httplimit.Transport).RoundTrip(get()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

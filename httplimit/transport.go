@@ -26,7 +26,8 @@ import (
 // Each redirect that an http.Client follows counts as a request. Transport sends no request again. It
 // ignores a server's Retry-After unless MaxPause is set.
 type Transport struct {
-	// Limit is required. Give it a name if the Limiter's Store is shared; see By.
+	// Limit is the limit of each key. Give it a name if the Limiter's Store is shared; see By. nil: 100
+	// per 1m.
 	Limit *stint.Limit
 	// Limiter decides. Like By, Transport asks a stint.Networked Store through its
 	// Fallback. nil: a Limiter in memory.
@@ -54,11 +55,8 @@ type Transport struct {
 }
 
 // RoundTrip implements http.RoundTripper. It returns the errors of Base and of
-// stint.Limiter, and *stint.RefusedError. It panics if Limit is nil.
+// stint.Limiter, and *stint.RefusedError.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if t.Limit == nil {
-		panic("httplimit: a Transport needs a Limit")
-	}
 	key, held, err := t.take(r)
 	if err != nil {
 		if r.Body != nil {
@@ -94,7 +92,7 @@ func (t *Transport) send(r *http.Request, key string, h *heldCall) (resp *http.R
 func (t *Transport) take(r *http.Request) (key string, held *stint.Reservation, err error) {
 	t.once.Do(func() {
 		if t.in = &t.memory; t.Limiter != nil {
-			stint.Internal().WarnUnnamed("httplimit", t.Limiter, t.Limit)
+			stint.Internal().WarnUnnamed("httplimit", t.Limiter, t.limit())
 			t.in = stint.Internal().WithFallback(t.Limiter)
 		}
 	})
@@ -106,7 +104,7 @@ func (t *Transport) take(r *http.Request) (key string, held *stint.Reservation, 
 	if key == "" {
 		return "", nil, err
 	}
-	asks := []stint.Ask{{Key: key, Limit: t.Limit}}
+	asks := []stint.Ask{{Key: key, Limit: t.limit()}}
 	if t.MaxPause > 0 {
 		asks = append(asks, stint.PauseAsk(key))
 	}
@@ -150,6 +148,13 @@ func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
+}
+
+func (t *Transport) limit() *stint.Limit {
+	if t.Limit == nil {
+		return defaultLimit
+	}
+	return t.Limit
 }
 
 func (t *Transport) base() http.RoundTripper {
