@@ -62,7 +62,7 @@ const fewAsks = 8
 func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision, err error) {
 	at := r.instant()
 	if r.late > 0 {
-		at = m.open().Now() - r.late.Microseconds()
+		at = m.open().Now() - int64(r.late)
 	}
 	if a := &r.Asks[0]; len(r.Asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 {
 		if m.takeOne(a.Key, a.Limit, a.Units(), at, &d) {

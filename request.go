@@ -86,6 +86,10 @@ type Request struct {
 	// only. Limiter.Reserve sets it, and settles. Zero: nothing is held; an ask under an InFlight limit then says whether a hold
 	// would be allowed and takes nothing, and other held limits are charged.
 	Hold HoldID
+	// late is how many µs ago the turn came of a request that waited. A Memory decides as of then,
+	// unless the key was charged since: so the pace does not depend on when a goroutine runs. It
+	// lies in the room that Hold leaves.
+	late int32
 	// HoldFor is how long the holds of this request last without renewal. 0: Spec.Hold of
 	// each limit.
 	HoldFor time.Duration
@@ -93,10 +97,6 @@ type Request struct {
 	// that is a fleet.DeadlineKeeper takes to answer. 0: the Fallback's own deadline,
 	// and the context's.
 	Deadline time.Duration
-
-	// late is how long ago the turn came of a request that waited. A Memory decides as of then, unless
-	// the key was charged since: so the pace does not depend on when a goroutine runs.
-	late time.Duration
 }
 
 // MaxKey is the length of the longest key, in bytes. MaxAsks is how many asks a request may

@@ -255,7 +255,7 @@ func (w *waiting) refused(ctx context.Context, d *Decision, at time.Time, took t
 // its deadline is over, it refuses.
 func (w *waiting) take(ctx context.Context, late time.Duration) (held *Reservation, d Decision, err error) {
 	r := *w.r
-	r.late = late
+	r.late = int32(late.Microseconds())
 	if w.delays() {
 		r.Asks = slices.Clone(r.Asks)
 		longest := w.place.delay()

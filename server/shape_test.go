@@ -194,10 +194,11 @@ func TestShapeCannotRefund(t *testing.T) {
 		if status, _ := ask(t.Context(), g); status != 404 {
 			t.Fatal(status)
 		}
-		gone, leave := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		leave()
-		if status, after := ask(gone, g); status != 503 || after != config.Default().DecisionTimeout {
-			t.Errorf("who has left: %d after %s", status, after)
+		const inLine = 50 * time.Millisecond // of 100
+		leaving, leave := context.WithCancel(t.Context())
+		time.AfterFunc(inLine, leave)
+		if status, after := ask(leaving, g); status != 503 || after != inLine+config.Default().DecisionTimeout {
+			t.Errorf("who leaves: %d after %s", status, after)
 		}
 		if !strings.Contains(log.String(), "its units could not be refunded") {
 			t.Errorf("log: %s", log.String())
