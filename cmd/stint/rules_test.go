@@ -68,8 +68,8 @@ func TestServeReloads(t *testing.T) {
 	s.says(t, "rules taken", "count=1")
 	expect("200 1", "200 0", "429 0")
 
-	put(t, path, limited(0, ""))
-	s.says(t, "rules not taken", "amount 0", "stint.yaml:2:")
+	put(t, path, limited(-1, ""))
+	s.says(t, "rules not taken", "amount -1", "stint.yaml:2:")
 	expect("429 0")
 
 	put(t, path, limited(4, ", mode: shadow"))
