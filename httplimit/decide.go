@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/places"
 )
 
 // Answer is the decision about an HTTP request. The zero Answer refuses the request.
@@ -38,10 +39,13 @@ type Answer struct {
 	// Shape makes an allowed request wait for Decision.Delay before it passes, at the
 	// even pace of a leaky bucket.
 	Shape bool
+	// Queue is for the packages of this module: it names the requests that take the turn of this
+	// one if its client leaves while it waits. The zero Queue names none.
+	Queue places.Queue
 	// Refund returns the units that the request took. It is called at most once, if the
 	// request ends while it is delayed or cannot be delayed. Its context lasts a second and
-	// outlives the request. It must not free the place in a leaky bucket's queue: later
-	// requests keep their places, so a freed place would be given twice. nil: nothing
+	// outlives the request. It must not free the place in a leaky bucket's queue: the
+	// requests behind may take it, so a freed place would be given twice. nil: nothing
 	// is refunded.
 	Refund func(context.Context)
 	// OnStatus is called once with the status of the handler's response, before the
@@ -61,20 +65,14 @@ type Answer struct {
 	Usage [][]string
 }
 
-// wait waits for a.Delay. If that is longer than maxDelay, it turns a into a refusal
+// wait waits for a.Delay among waiting. If that is longer than maxDelay, it turns a into a refusal
 // instead. It returns the context's error if the context ends first.
-func (a *Answer) wait(ctx context.Context, maxDelay time.Duration) error {
+func (a *Answer) wait(ctx context.Context, waiting *places.Waiting, maxDelay time.Duration) error {
 	if a.Delay > maxDelay { // Decide ignored it
 		stint.Internal().RefuseDelayed(&a.Decision, a.Each, maxDelay)
 		return nil
 	}
-	t := time.NewTimer(a.Delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err() // both channels may have been ready
+	return waiting.Wait(ctx, a.Queue, a.Delay)
 }
 
 // refundTimeout bounds Answer.Refund.
@@ -121,6 +119,11 @@ var defaultLimit = stint.Internal().DefaultLimit()
 
 // Shape is like By, and also delays each allowed request until its turn; see
 // Answer.Shape. Use it with leaky buckets: no other algorithm makes requests wait.
+//
+// If the client of a delayed request leaves, the requests behind it move up, if they wait for the
+// same key in the same Middleware, and the next one takes the turn that is left. The Store counts
+// that turn until it has passed. So a queue that is full still refuses, with 429, until turns have
+// passed, though all clients have left. With an Instance that is a leaky bucket, too, nothing moves up.
 func Shape(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonymous) Decide {
 	return by(l, limit, key, anonymous, true)
 }
@@ -162,6 +165,10 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymo
 		if d.By == stint.ByInstance {
 			return Answer{}, &Overloaded{RetryAfter: d.RetryAfter}
 		}
-		return Answer{Decision: d, Shape: shape}, nil
+		a := Answer{Decision: d, Shape: shape}
+		if d.Delay > 0 && shape {
+			a.Queue = places.QueueFor(l, k, limit)
+		}
+		return a, nil
 	}
 }

@@ -87,14 +87,14 @@ func TestShaping(t *testing.T) {
 			m:    httplimit.Middleware{MaxDelay: -1},
 			want: []string{"200 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s"},
 			left: 3},
-		{name: "the third leaves after a second: those behind it keep their times",
+		{name: "the third leaves after a second: the one behind it takes its turn",
 			contexts: func(t *testing.T) []context.Context {
 				ctx, cancel := contextWithCancel(t)
 				time.AfterFunc(time.Second, cancel)
 				return []context.Context{bg, bg, ctx, bg}
 			},
-			want: []string{"200 at 0s", "200 at 2s", "503 retry 1 at 1s", "200 at 6s"},
-			left: 3}, // and nobody has its place
+			want: []string{"200 at 0s", "200 at 2s", "503 retry 1 at 1s", "200 at 4s"},
+			left: 2}, // the bucket still counts the turn that is left over
 		{name: "a deadline that cannot be met",
 			contexts: func(t *testing.T) []context.Context {
 				ctx, cancel := context.WithTimeout(bg, 3*time.Second)
@@ -209,4 +209,40 @@ func TestRefusedHoldNamesItsLimit(t *testing.T) {
 	if got := shown(w.Header()); w.Code != 429 || got != want {
 		t.Errorf("%d\ngot  %s\nwant %s", w.Code, got, want)
 	}
+}
+
+// Requests whose clients leave give their turns to the next: it waits for the first of them, and the
+// pace is kept.
+func TestTurnsOfThoseThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var passed []time.Duration
+		start := time.Now()
+		h := httplimit.Middleware{Decide: httplimit.Shape(nil, stint.MustLimit("10 per 1s leaky_bucket burst 100"), everyone)}.
+			Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				passed = append(passed, time.Since(start))
+			}))
+		var wg sync.WaitGroup
+		come := func(ctx context.Context) {
+			wg.Go(func() { h.ServeHTTP(httptest.NewRecorder(), get().WithContext(ctx)) })
+			synctest.Wait()
+		}
+		gone, leave := contextWithCancel(t)
+		come(t.Context())
+		for range 60 {
+			come(gone)
+		}
+		time.Sleep(150 * time.Millisecond)
+		leave()
+		synctest.Wait()
+		come(t.Context())
+		come(t.Context())
+		wg.Wait()
+		const pace = 100 * time.Millisecond
+		if want := []time.Duration{0, pace, 2 * pace, 3 * pace}; !slices.Equal(passed, want) { // one of the 60 was in time
+			t.Errorf("passed at %v, want %v", passed, want)
+		}
+	})
 }

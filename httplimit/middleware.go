@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/internal/room"
 )
 
@@ -100,8 +101,8 @@ const (
 // requests on it would not be limited.
 //
 // If the client of a delayed request leaves, the request ends and refunds its units, but
-// not its place in the queue. net/http notices this with HTTP/1 only if the request has
-// no body or the body has been read.
+// not its place in the queue, which those behind it may take; see Shape. net/http notices
+// this with HTTP/1 only if the request has no body or the body has been read.
 func (m Middleware) Wrap(next http.Handler) http.Handler {
 	h := m.handler()
 	if h.next = next; m.Clients != nil {
@@ -140,7 +141,7 @@ func (m Middleware) handler() *handler {
 	}
 	m.Refusals = m.Refusals.Over(m.Errors)
 	h := &handler{Middleware: m}
-	h.queue = queue{room.Of(int64(m.MaxDelayed)), m.Client, max(0, m.MaxDelay)}
+	h.queue = queue{room.Of(int64(m.MaxDelayed)), places.Of(m.MaxDelayed), m.Client, max(0, m.MaxDelay)}
 	if m.MaxInFlight > 0 {
 		h.inFlight = room.Of(int64(m.MaxInFlight))
 	}
@@ -274,7 +275,7 @@ func (h *handler) decide(r *http.Request) (_ *http.Request, a Answer, err error)
 	if a.Blocked || !a.Shape || !a.Allowed || a.Delay <= 0 {
 		return r, a, nil
 	}
-	if a.wait(r.Context(), maxDelay) != nil {
+	if a.wait(r.Context(), h.queue.waiting, maxDelay) != nil {
 		a.refund(r.Context())
 		return r, a, errCanceled
 	}
@@ -316,9 +317,10 @@ func unavailable(w http.ResponseWriter, r *http.Request, detail string) {
 }
 
 // queue bounds the requests that are delayed, since each costs a goroutine and a
-// connection. It keeps no order: the leaky bucket has ordered their delays.
+// connection. The leaky bucket has ordered their delays, and waiting keeps that order.
 type queue struct {
 	room    *room.Room
+	waiting *places.Waiting
 	client  func(*http.Request) netip.Addr
 	longest time.Duration
 }

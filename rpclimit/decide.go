@@ -6,6 +6,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/places"
 )
 
 // Answer is the decision about a call or a message. The zero Answer refuses it.
@@ -37,6 +38,9 @@ type Answer struct {
 	// Shape makes an allowed call wait for Decision.Delay before it passes, at the even pace of
 	// a leaky bucket.
 	Shape bool
+	// Queue is for the packages of this module: it names the calls that take the turn of this one
+	// if it ends while it waits. The zero Queue names none.
+	Queue places.Queue
 	// Refund returns the units that the call took. It is called at most once, if the call ends
 	// while it is delayed or cannot be delayed. Its context lasts a second and outlives the
 	// call. It must not free the place in a leaky bucket's queue. nil: nothing is refunded.
@@ -72,10 +76,10 @@ func outlive(ctx context.Context, f func(context.Context)) {
 	f(ctx)
 }
 
-// delay waits for a.Delay if a has to. If that is longer than longest, it turns a into a refusal
+// delay waits among waiting for a.Delay if a has to. If that is longer than longest, it turns a into a refusal
 // instead. It returns the context's error if the context ends first. Units that the call does not
 // use are refunded.
-func (a *Answer) delay(ctx context.Context, longest time.Duration) error {
+func (a *Answer) delay(ctx context.Context, waiting *places.Waiting, longest time.Duration) error {
 	if a.Blocked || !a.Shape || !a.Allowed || a.Delay <= 0 {
 		return nil
 	}
@@ -84,7 +88,7 @@ func (a *Answer) delay(ctx context.Context, longest time.Duration) error {
 		stint.Internal().RefuseDelayed(&a.Decision, a.Each, longest)
 		return nil
 	}
-	err := sleep(ctx, a.Delay)
+	err := waiting.Wait(ctx, a.Queue, a.Delay)
 	if err != nil {
 		outlive(ctx, a.Refund)
 	}
@@ -129,7 +133,8 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonym
 }
 
 // Shape is like By, and also delays each allowed call until its turn; see Answer.Shape. Use it with
-// leaky buckets: no other algorithm makes calls wait.
+// leaky buckets: no other algorithm makes calls wait. If a delayed call ends, those behind it at the
+// same Gate move up, as described at httplimit.Shape.
 func Shape(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonymous) Decide {
 	return by(l, limit, key, anonymous, true)
 }
@@ -171,6 +176,10 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymo
 		if d.By == stint.ByInstance {
 			return Answer{}, &httplimit.Overloaded{RetryAfter: d.RetryAfter}
 		}
-		return Answer{Decision: d, Shape: shape}, nil
+		a := Answer{Decision: d, Shape: shape}
+		if d.Delay > 0 && shape {
+			a.Queue = places.QueueFor(l, k, limit)
+		}
+		return a, nil
 	}
 }

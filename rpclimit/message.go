@@ -58,7 +58,7 @@ func (g *Gate) pace(ctx context.Context, d Decide, c *Call) *Refusal {
 		if err != nil {
 			return g.undecided(ctx, c, err)
 		}
-		if err := a.delay(ctx, longest); err != nil {
+		if err := a.delay(ctx, g.waiting, longest); err != nil {
 			return ended(err)
 		}
 		if a.pass() {

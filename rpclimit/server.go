@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/internal/room"
 )
 
@@ -116,6 +117,7 @@ func (s Server) Gate() *Gate {
 		g.server.MaxDelay = defaultMaxDelay
 	}
 	g.delayed = room.Of(int64(max(1, g.server.MaxDelayed)))
+	g.waiting = places.Of(max(1, g.server.MaxDelayed))
 	if s.MaxInFlight > 0 {
 		g.inFlight = room.Of(int64(s.MaxInFlight))
 	}
@@ -129,6 +131,7 @@ type Gate struct {
 	clients           httplimit.Clients
 	client            Key
 	delayed, inFlight *room.Room // inFlight is nil without a cap
+	waiting           *places.Waiting
 }
 
 // Begin decides a call. The Running is nil if the call is refused. Otherwise call Running.Run.
@@ -177,7 +180,7 @@ func (g *Gate) decide(r *Running) *Refusal {
 	if err != nil {
 		return g.undecided(r.Context, &r.call, err)
 	}
-	if err := a.delay(r.Context, longest); err != nil {
+	if err := a.delay(r.Context, g.waiting, longest); err != nil {
 		return ended(err)
 	}
 	if !a.pass() {

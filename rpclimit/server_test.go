@@ -145,6 +145,32 @@ func TestShape(t *testing.T) {
 	})
 }
 
+// Calls that end while they wait give their turns to the next.
+func TestTurnsOfEndedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := rpclimit.Server{Decide: rpclimit.Shape(nil, stint.MustLimit("10 per 1s leaky_bucket burst 50"), everybody)}.Gate()
+		begin := func(ctx context.Context) *rpclimit.Refusal {
+			_, refused := gate.Begin(ctx, new(rpclimit.Call))
+			return refused
+		}
+		if refused := begin(t.Context()); refused != nil {
+			t.Fatal(refused)
+		}
+		gone, end := context.WithCancel(t.Context())
+		for range 20 {
+			go begin(gone)
+			synctest.Wait()
+		}
+		time.Sleep(50 * time.Millisecond)
+		end()
+		synctest.Wait()
+		start := time.Now()
+		if refused := begin(t.Context()); refused != nil || time.Since(start) != 50*time.Millisecond {
+			t.Errorf("the next passed after %s (%v)", time.Since(start), refused)
+		}
+	})
+}
+
 // No more calls are delayed than MaxDelayed, of which one client has three quarters. Others are refused
 // at once, and take no place in the bucket's queue.
 func TestMaxDelayed(t *testing.T) {

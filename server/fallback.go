@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -62,6 +63,20 @@ type taken struct {
 	ending *ending
 }
 
+// ask is the ask whose place in the evaluation is i, of those in t.
+func (t taken) ask(i int) *stint.Ask {
+	for g := range t.groups {
+		r := &t.groups[g]
+		if r.places == nil {
+			return &r.request.Asks[i]
+		}
+		if at := slices.Index(r.places, i); at >= 0 {
+			return &r.request.Asks[at]
+		}
+	}
+	return nil
+}
+
 // refund returns what t took to where it was taken, and gives back what it holds.
 func (s *Server) refund(ctx context.Context, t taken) error {
 	var err error
@@ -74,7 +89,7 @@ func (s *Server) refund(ctx context.Context, t taken) error {
 }
 
 // refundGroup refunds the asks of g but those that stay. A place in the queue of a leaky bucket stays
-// taken: the requests behind keep their places, so it would be given twice.
+// taken: the requests behind may have it already, so it would be given twice.
 func (s *Server) refundGroup(ctx context.Context, g *group, e *ending, stays func(i int) bool) error {
 	var err error
 	r := stint.Request{At: g.request.At}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 )
@@ -171,13 +172,18 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	}
 	a.Each, a.Units = v.enforced(), v.units()
 	a.Delay = 0
+	delaying, last := 0, 0
 	for i := range v.Each {
-		if v.Allowed && v.Rules[i].Shape && v.Rules[i].Mode == rules.Enforce {
-			a.Delay = max(a.Delay, v.Each[i].Delay)
+		if d := v.Each[i].Delay; d > 0 && v.Allowed && v.Rules[i].Shape && v.Rules[i].Mode == rules.Enforce {
+			a.Delay = max(a.Delay, d)
+			delaying, last = delaying+1, i
 		}
 	}
 	if a.Delay > 0 {
 		a.Shape = true
+		if delaying == 1 { // a turn in one of several queues would be too early for another
+			a.Queue = places.QueueOf(v.taken.ask(last))
+		}
 		taken := v.taken
 		a.Refund = func(ctx context.Context) {
 			if err := s.refund(ctx, taken); err != nil {

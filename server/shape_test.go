@@ -86,8 +86,8 @@ rules:
 }
 
 // A request that cannot be held takes no place in the queue: because it would wait too
-// long, or because no more may be held. One whose client leaves keeps its place, so that
-// nobody leaves together with those behind it, and refunds all else.
+// long, or because no more may be held. One whose client leaves gives its turn to
+// the one behind it, whose own is left for the next, and refunds all else.
 func TestShapeGivesUp(t *testing.T) {
 	for name, store := range map[string]func() stint.Store{
 		"memory":       func() stint.Store { return new(stint.Memory) },
@@ -121,7 +121,7 @@ func TestShapeGivesUp(t *testing.T) {
 					t.Errorf("too long: %d after %s", status, after)
 				}
 				time.Sleep(60 * time.Millisecond)
-				if status, after := ask(t.Context(), g); status != 404 || after != 240*time.Millisecond {
+				if status, after := ask(t.Context(), g); status != 404 || after != 140*time.Millisecond {
 					t.Errorf("the next: %d after %s", status, after)
 				}
 				if status := <-left; status != 404 {
@@ -231,5 +231,42 @@ func TestShapeOverTheWire(t *testing.T) {
 		if turn := first.Add(time.Duration(i) * 20 * time.Millisecond); at.Before(turn) {
 			t.Errorf("request %d came %s early", i, turn.Sub(at))
 		}
+	}
+}
+
+// The turns of those that left go to the next, of whichever group of rules they are; but not where
+// several limits delay, since a turn in one queue may be too early for the other.
+func TestShapeTurnsOfThoseThatLeft(t *testing.T) {
+	const shadow = `{name: shadow, key: '"all"', limits: [9 per 1s], mode: shadow}`
+	const shaped = `{name: shaped, key: '"all"', limits: [10 per 1s leaky_bucket burst 50], shape: true}`
+	const metered = `{name: metered, key: '"all"', limits: [5 per 1s leaky_bucket burst 50]}`
+	const slower = `{name: slower, key: '"all"', limits: [5 per 1s leaky_bucket burst 50], shape: true}`
+	for _, c := range []struct {
+		rules string
+		want  time.Duration // after which the next passes
+	}{
+		{shaped, 50 * time.Millisecond},
+		{shadow + ", " + shaped, 50 * time.Millisecond},
+		{shaped + ", " + shadow, 50 * time.Millisecond},
+		{metered + ", " + shaped, 50 * time.Millisecond},
+		{shaped + ", " + slower, 4150 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newServer(t, "rules: ["+c.rules+"]").Gateway()
+			if status, _ := ask(t.Context(), g); status != 404 {
+				t.Fatal(status)
+			}
+			gone, leave := context.WithCancel(t.Context())
+			for range 20 {
+				go ask(gone, g)
+				synctest.Wait()
+			}
+			time.Sleep(50 * time.Millisecond)
+			leave()
+			synctest.Wait()
+			if status, after := ask(t.Context(), g); status != 404 || after != c.want {
+				t.Errorf("%s: %d after %s, want %s", c.rules, status, after, c.want)
+			}
+		})
 	}
 }
