@@ -304,9 +304,10 @@ func (internals) RoomOfHolds(m *Memory) (made, most int64) { return m.open().Hol
 func (internals) SetLeastCost(m *Memory, cost int64) { m.open().SetLeastCost(cost) }
 
 // Learn makes the counts of m agree with the answers of another Store to r, so that m can
-// decide in its place: d is the answer to r, and each holds those to its asks. It keeps
-// what it has room for.
-func (internals) Learn(m *Memory, r *Request, d *Decision, each []Decision) {
+// decide in its place: d is the answer to r, and each holds those to its asks. late is how long ago
+// the Store may have decided. It keeps what it has room for. It makes Delays longer that may overlap
+// places in the queue of a LeakyBucket which m gave; see Placed.
+func (internals) Learn(m *Memory, r *Request, d *Decision, each []Decision, late time.Duration) {
 	var few [fewAsks / 2]counts.Ask
 	c, asks := m.open(), r.counted(few[:])
 	if i := d.punished(r); i >= 0 {
@@ -316,10 +317,20 @@ func (internals) Learn(m *Memory, r *Request, d *Decision, each []Decision) {
 		return // a running ban answered, or no limit was asked
 	}
 	for i := range asks {
-		asks[i].Verdict.Remaining, asks[i].Verdict.Held = each[i].Remaining, each[i].Held
+		v := &asks[i].Verdict
+		v.Remaining, v.Held, v.Delay = each[i].Remaining, each[i].Held, each[i].Delay.Microseconds()
 	}
-	c.Learn(asks, r.holding(), d.Allowed, r.instant())
+	c.Learn(asks, r.holding(), d.Allowed, late.Microseconds(), r.instant())
+	for i := range asks {
+		if delay := algo.Duration(asks[i].Verdict.Delay); delay > each[i].Delay {
+			each[i].Delay, d.Delay = delay, max(d.Delay, delay)
+		}
+	}
 }
+
+// Placed says that until t, in µs since 1970, places in queues may be taken that m gave in place of
+// another Store. It must be said before m gives one.
+func (internals) Placed(m *Memory, t int64) { m.open().Placed(t) }
 
 // LearnHold makes the counts of m agree with the answer of another Store to c, as Learn does.
 func (internals) LearnHold(m *Memory, c *HoldCall) {

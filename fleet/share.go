@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
@@ -26,7 +27,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 	if each == nil {
 		each = make([]stint.Decision, len(r.Asks))
 	}
-	local := stint.Request{Asks: make([]stint.Ask, 0, len(r.Asks)), Hold: r.Hold, HoldFor: r.HoldFor}
+	local := stint.Request{Asks: make([]stint.Ask, 0, len(r.Asks)), Hold: r.Hold, HoldFor: r.HoldFor, Deadline: r.Deadline}
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		switch a.OnError {
@@ -46,9 +47,13 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		return stint.Strictest(each), nil
 	}
 	answers := make([]stint.Decision, len(local.Asks))
+	f.placed(&local, answers) // before there are answers, since others learn meanwhile
 	d, err := f.local.Take(context.Background(), &local, answers)
 	if err != nil {
 		return stint.Decision{}, errors.Join(why, err)
+	}
+	if d.Allowed {
+		f.placed(&local, answers)
 	}
 	shared(&d, live)
 	if d.Outcome == stint.Banned && d.Limit == nil {
@@ -71,6 +76,26 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		return stint.Strictest(each), nil
 	}
 	return d, nil
+}
+
+// latest is how long after the Store decided about r its answer may come.
+func (f *Fallback) latest(r *stint.Request) time.Duration {
+	return or(r.Deadline, or(f.Deadline, DefaultDeadline))
+}
+
+// placed notes the places in queues that answers give to r here, which the Store knows nothing of, for
+// as long as it may decide about requests that leave before them.
+func (f *Fallback) placed(r *stint.Request, answers []stint.Decision) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Limit == nil {
+			continue
+		}
+		if p := planOf(a.Limit); p.Kind == algo.LeakyBucket {
+			late := answers[i].Delay + f.latest(r)
+			internal.Placed(f.local, f.clock()+late.Microseconds()+p.Flow(a.Units()))
+		}
+	}
 }
 
 func nameOf(a *stint.Ask) string {

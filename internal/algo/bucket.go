@@ -58,6 +58,17 @@ func (p *Plan) drain(level int64) int64 {
 	return min(level*p.Tick, Exact)
 }
 
+// LevelAt is the level, in parts, behind which a request waits so long, µs; at most Exact.
+func (p *Plan) LevelAt(delay int64) int64 { return mulDivUp(delay/p.Tick, p.Rate, 1) }
+
+// Raise makes the level of a bucket, in parts, what is in use at v. It returns how long it takes to
+// flow out, µs.
+func (p *Plan) Raise(s *State, v *View, level int64) (reset int64) {
+	v.Used = level
+	*s = p.SmallState(v.Now, level)
+	return p.reset(s, v)
+}
+
 // Flow is how long so many units take to flow out of a bucket, µs; at most Exact ticks.
 func (p *Plan) Flow(units int64) int64 { return mulDivUp(units, p.Unit, p.Rate) * p.Tick }
 

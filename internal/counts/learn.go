@@ -4,8 +4,10 @@ import "github.com/stintdev/stint/internal/algo"
 
 // Learn makes m's counts agree with the answers of another store to asks, which are Remaining and
 // Held of their Verdicts, so that m can go on from there. allowed says that the request was charged
-// there, and by is what made it hold units. It keeps what it has room for.
-func (m *Memory) Learn(asks []Ask, by *Holding, allowed bool, at int64) {
+// there, and by is what made it hold units. late is how long ago that may have been, µs. It keeps
+// what it has room for. Of a LeakyBucket it also reads the Verdict's Delay, and makes it longer where
+// its place may be taken, see Placed.
+func (m *Memory) Learn(asks []Ask, by *Holding, allowed bool, late, at int64) {
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(asks, few[:0]))
 	now, own := m.at(at), at == OwnClock
@@ -21,7 +23,10 @@ func (m *Memory) Learn(asks []Ask, by *Holding, allowed bool, at int64) {
 		if allowed && !(held && by != nil) {
 			spent = a.Cost
 		}
-		if a.Limit.Plan.Kind != algo.InFlight {
+		switch {
+		case a.Limit.Plan.Kind == algo.LeakyBucket && !held:
+			m.learnQueue(a, spent, allowed, late, now, own)
+		case a.Limit.Plan.Kind != algo.InFlight:
 			m.learnCount(a, spent, now, own)
 		}
 		if held {

@@ -30,6 +30,8 @@ type Memory struct {
 
 	// least is the smallest cost that is asked, see SetLeastCost. 0: 1.
 	least atomic.Int64
+	// placed is the latest instant of Placed.
+	placed atomic.Int64
 
 	holds holdRoom
 }
