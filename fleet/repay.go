@@ -89,7 +89,7 @@ func (f *Fallback) pay(p *payment) {
 	}
 	if now := int64(time.Since(f.start)); !p.failed {
 		for _, e := range p.debts {
-			f.parts.of(e.limit, e.key).heard.Store(now)
+			f.parts.of(e.charge.Limit, e.charge.Key).heard.Store(now)
 		}
 	}
 	f.ledger.end(p, func(e *debt) bool { return stillDue[e] }, f.Live())
