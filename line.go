@@ -126,13 +126,10 @@ func (p *place) add(s spot, key string) {
 	q := p.line.queues[of]
 	if q == nil {
 		q = &queue{of: of}
-		p.line.queues[of] = q
+	} else if q.spots == 0 {
+		p.line.drop(q)
 	}
-	if q.spots == 0 && q.isKept {
-		q.isKept = false
-		p.line.kept--
-		p.line.places.Add(-1)
-	}
+	p.line.queues[of] = q
 	q.spots++
 	s.place, s.queue = p, q
 	p.spots = append(p.spots, s)
@@ -340,7 +337,7 @@ func (p *place) keepPlaces(wait time.Duration) {
 		s := &p.spots[i]
 		if s.told >= wait {
 			s.stand()
-		} else if s.stands {
+		} else if s.stands != nil {
 			s.aside()
 			s.queue.wakeFirst()
 		}
@@ -418,8 +415,8 @@ func (p *place) inTime(now, at, deadline time.Time) error {
 		var ahead int64
 		switch {
 		case first:
-		case s.stands && s.next == nil:
-			ahead = q.standing - s.units
+		case s.stands != nil && s.stands.Next() == nil:
+			ahead = q.units - s.units
 		default:
 			continue
 		}

@@ -1,91 +1,86 @@
 package stint
 
-import "time"
+import (
+	"container/list"
+	"time"
+)
 
 // queue is the line for a key under a limit. It is there while somebody stands in it or asks about it.
 type queue struct {
-	of          entryKey
-	spots       int // of places, standing or not
-	isKept      bool
-	first, last *spot
-	standing    int64 // units of those who stand
-	length      int64 // how many stand or ask
-	asking      int
-	asked       int64 // units of those who ask
-	room        int64 // units that the last answer has room for, less those asked for since
-	seen        seen
-	took        time.Duration // the last answer
-	paused      time.Time     // until then all requests for the key are refused
-	shares      shares
-	changes     int // by this Limiter, after which an answer may be out of date
+	of       entryKey
+	spots    int       // of places, standing or not
+	standing list.List // of *spot, by ticket
+	units    int64     // of those who stand
+	length   int64     // how many stand or ask
+	asking   int
+	asked    int64 // units of those who ask
+	room     int64 // units that the last answer has room for, less those asked for since
+	seen     seen
+	took     time.Duration // the last answer
+	paused   time.Time     // until then all requests for the key are refused
+	shares   shares
+	changes  int // by this Limiter, after which an answer may be out of date
 }
 
-// spot is a place in one queue. next and prev are by ticket.
+// spot is a place in one queue.
 type spot struct {
-	place      *place
-	queue      *queue
-	limit      *Limit
-	units      int64
-	ask        int           // in the request; -1: the unit of Limiter.Instance
-	told       time.Duration // the longest RetryAfter of its limit
-	changes    int           // of the queue, when it asked
-	stands     bool
-	next, prev *spot
+	place   *place
+	queue   *queue
+	limit   *Limit
+	units   int64
+	ask     int           // in the request; -1: the unit of Limiter.Instance
+	told    time.Duration // the longest RetryAfter of its limit
+	changes int           // of the queue, when it asked
+	stands  *list.Element // in the queue; nil: it does not stand
 }
 
 // stand puts s into its queue, behind all that came before.
 func (s *spot) stand() {
-	if s.stands {
+	if s.stands != nil {
 		return
 	}
 	q := s.queue
-	s.stands = true
-	q.standing += s.units
+	q.units += s.units
 	q.length++
-	s.prev = q.last
-	for s.prev != nil && s.prev.place.ticket > s.place.ticket {
-		s.prev = s.prev.prev
+	before := q.standing.Back()
+	for before != nil && before.Value.(*spot).place.ticket > s.place.ticket {
+		before = before.Prev()
 	}
-	if s.prev != nil {
-		s.next, s.prev.next = s.prev.next, s
+	if before == nil {
+		s.stands = q.standing.PushFront(s)
 	} else {
-		s.next, q.first = q.first, s
-	}
-	if s.next != nil {
-		s.next.prev = s
-	} else {
-		q.last = s
+		s.stands = q.standing.InsertAfter(s, before)
 	}
 }
 
 // aside takes s out of its queue.
 func (s *spot) aside() {
-	if !s.stands {
+	if s.stands == nil {
 		return
 	}
 	q := s.queue
-	if s.prev != nil {
-		s.prev.next = s.next
-	} else {
-		q.first = s.next
-	}
-	if s.next != nil {
-		s.next.prev = s.prev
-	} else {
-		q.last = s.prev
-	}
-	q.standing -= s.units
+	q.standing.Remove(s.stands)
+	q.units -= s.units
 	q.length--
-	s.stands, s.next, s.prev = false, nil, nil
+	s.stands = nil
+}
+
+// first is the place of who stands first; nil: nobody stands.
+func (q *queue) first() *place {
+	if e := q.standing.Front(); e != nil {
+		return e.Value.(*spot).place
+	}
+	return nil
 }
 
 // wakeFirst has the first look whether it may ask.
 func (q *queue) wakeFirst() {
-	if q.first == nil {
+	first := q.first()
+	if first == nil {
 		return
 	}
 	select {
-	case q.first.place.turn <- struct{}{}:
+	case first.turn <- struct{}{}:
 	default:
 	}
 }
@@ -97,13 +92,14 @@ func (q *queue) delay() time.Duration { return min(max(leadOfDelays, 2*q.took), 
 // mayPass reports whether s may ask as far as those in its queue are concerned.
 func (s *spot) mayPass() bool {
 	q := s.queue
+	first := q.first()
 	switch {
-	case q.first != nil && q.first.place.ticket < s.place.ticket:
+	case first != nil && first.ticket < s.place.ticket:
 		return false
 	case q.asking == 0:
 		return true
 	case q.seen.limit == nil:
-		return !s.stands && q.asking < fewAsking
+		return s.stands == nil && q.asking < fewAsking
 	}
 	return q.room >= s.units
 }

@@ -99,7 +99,7 @@ func (n *line) keepOrDrop(q *queue, now time.Time) {
 	if n.kept > 0 {
 		looked := 0
 		for _, old := range n.queues { // in no order
-			if old.isKept && !now.Before(old.shares.until) {
+			if old.spots == 0 && old != q && !now.Before(old.shares.until) {
 				n.drop(old)
 			}
 			if looked++; looked == 4 {
@@ -111,14 +111,12 @@ func (n *line) keepOrDrop(q *queue, now time.Time) {
 		delete(n.queues, q.of)
 		return
 	}
-	q.isKept = true
 	n.kept++
 	n.places.Add(1)
 }
 
-// drop drops a queue that was kept.
+// drop forgets a queue that was kept.
 func (n *line) drop(q *queue) {
-	q.isKept = false
 	n.kept--
 	n.places.Add(-1)
 	delete(n.queues, q.of)
@@ -129,7 +127,7 @@ func (n *line) drop(q *queue) {
 func (s *spot) toReport(now time.Time) int64 {
 	sh := &s.queue.shares
 	length := s.queue.length
-	if !s.stands {
+	if s.stands == nil {
 		length++
 	}
 	since, every := now.Sub(sh.reported), reportEvery-rand.N(reportEvery/4)
