@@ -80,12 +80,17 @@ func (l *Limiter) lineOf() *line {
 func (n *line) isEmpty() bool { return n.places.Load() == 0 }
 
 // mayAskAlone reports whether a caller may ask without a place, which costs less, because nobody waits and
-// few ask so. Then asked is to be called after it. Of a Store that is not shared, any number may.
+// few ask so: a crowd that comes at once would else be refused one by one. Then asked is to be called after
+// it.
 func (n *line) mayAskAlone(shared bool) bool {
 	if !n.isEmpty() {
 		return false
 	}
-	if n.alone.Add(1); !shared || n.alone.Load() <= fewAsking {
+	most := int64(mostAsking)
+	if shared {
+		most = fewAsking
+	}
+	if n.alone.Add(1) <= most {
 		return true
 	}
 	n.asked()
