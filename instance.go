@@ -82,9 +82,7 @@ func (l *Limiter) settle(r *Request, own *Decision, d *Decision, err error) {
 func (l *Limiter) takeHere(ctx context.Context, r *Request, out []Decision) (Decision, error) {
 	own, taken, ok := l.enter(r)
 	if !ok {
-		for i := range out {
-			out[i] = own
-		}
+		answerEach(out, &own)
 		return own, nil
 	}
 	d, err := l.takeThere(ctx, r, out)
@@ -110,9 +108,7 @@ func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answ
 		own, taken, ok := l.enter(&rs[i])
 		if !ok {
 			a.Decision = own
-			for j := range a.Each {
-				a.Each[j] = own
-			}
+			answerEach(a.Each, &own)
 			continue
 		}
 		entered = append(entered, entry{i, own, taken})

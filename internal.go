@@ -101,8 +101,8 @@ func (internals) IsShared(s Source) bool { return s == ByStore || s == ByLease }
 // ErrNotCharged is fleet.ErrNotCharged, which this package looks for and does not export.
 func (internals) ErrNotCharged() error { return errNotCharged }
 
-// DefaultLimit is what a nil Limit is.
-func (internals) DefaultLimit() *Limit { return defaultLimit }
+// OrDefault is l, or the limit that a nil Limit is.
+func (internals) OrDefault(l *Limit) *Limit { return l.orDefault() }
 
 // WithFallback returns a Limiter that answers in time whatever the network does: where
 // l's Store is Networked, another one over the same counts, those of Instance among
@@ -127,17 +127,10 @@ func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Res
 // nothing is.
 func (internals) TakeOrWait(ctx context.Context, l *Limiter, r *Request, refuse bool) (held *Reservation, err error) {
 	hold := slices.ContainsFunc(r.Asks, func(a Ask) bool { return a.Limit.IsHeld() })
-	var d Decision
-	switch {
-	case !refuse && hold:
-		return l.ReserveWait(ctx, r)
-	case !refuse:
-		return nil, l.TakeWait(ctx, r)
-	case hold:
-		held, d, err = l.Reserve(ctx, r)
-	default:
-		d, err = l.Take(ctx, r, nil)
+	if !refuse {
+		return l.waitFor(ctx, r, hold, nil)
 	}
+	held, d, err := l.take(ctx, r.Asks, hold)
 	if err == nil && !d.Allowed {
 		err = &RefusedError{Decision: d}
 	}

@@ -124,6 +124,7 @@ func orPaused(d *Decision, each []Decision) {
 	}
 }
 
+// answerEach makes d the answer to each ask.
 func answerEach(each []Decision, d *Decision) {
 	for i := range each {
 		each[i] = *d

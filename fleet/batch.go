@@ -148,7 +148,7 @@ func (f *Fallback) conclude(ctx context.Context, r *stint.Request, a *stint.Answ
 	switch {
 	case a.Err == nil:
 		internal.SetLeastCost(f.local, f.Live())
-		internal.Learn(f.local, r, &a.Decision, a.Each, f.latest(r))
+		internal.Learn(f.local, r, &a.Decision, a.Each, f.deadline(r.Deadline))
 	case isOwn(ctx, a.Err):
 		f.lose(r, a.Err)
 	default:

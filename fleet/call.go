@@ -66,10 +66,16 @@ func (f *Fallback) ask(ctx context.Context, r *stint.Request, s *space, each []s
 	return d, err
 }
 
+// deadline is how long a request waits for the store at most; own is its Request.Deadline. So late may an
+// answer come.
+func (f *Fallback) deadline(own time.Duration) time.Duration {
+	return or(own, or(f.Deadline, DefaultDeadline))
+}
+
 // patience is how long to wait for the store. If the caller has less time, which is hurried, a
 // tenth of that is kept for deciding without.
 func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time.Duration, hurried bool) {
-	d = or(deadline, or(f.Deadline, DefaultDeadline))
+	d = f.deadline(deadline)
 	if until, ok := ctx.Deadline(); ok {
 		if left := time.Until(until); left-left/10 < d {
 			return left - left/10, true
@@ -137,7 +143,7 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 // probe asks about a key and a limit that a call failed for, so that the same server answers. An
 // answer too late for a request is errLate.
 func (f *Fallback) probe(ctx context.Context, l *stint.Limit, key string, patience time.Duration) error {
-	inTime := or(f.Deadline, DefaultDeadline)
+	inTime := f.deadline(0)
 	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))
 	defer cancel()
 	began := time.Now()

@@ -155,7 +155,7 @@ func (f *Fallback) takeAhead(ctx context.Context, r *stint.Request, ahead int64,
 	switch {
 	case err == nil:
 		internal.SetLeastCost(f.local, f.Live()) // what gives way to r's keys goes by it
-		internal.Learn(f.local, r, &d, each, f.latest(r))
+		internal.Learn(f.local, r, &d, each, f.deadline(r.Deadline))
 		return d, nil
 	case isOwn(ctx, err):
 		f.lose(r, err)

@@ -86,7 +86,7 @@ func (f *Fallback) Violate(ctx context.Context, r *stint.Request) (d stint.Decis
 			return err
 		})
 		if err == nil {
-			internal.Learn(f.local, r, &d, nil, f.latest(r))
+			internal.Learn(f.local, r, &d, nil, f.deadline(r.Deadline))
 		}
 		if err == nil || isOwn(ctx, err) {
 			return d, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
@@ -78,11 +77,6 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 	return d, nil
 }
 
-// latest is how long after the Store decided about r its answer may come.
-func (f *Fallback) latest(r *stint.Request) time.Duration {
-	return or(r.Deadline, or(f.Deadline, DefaultDeadline))
-}
-
 // placed notes the places in queues that answers give to r here, which the Store knows nothing of, for
 // as long as it may decide about requests that leave before them.
 func (f *Fallback) placed(r *stint.Request, answers []stint.Decision) {
@@ -92,7 +86,7 @@ func (f *Fallback) placed(r *stint.Request, answers []stint.Decision) {
 			continue
 		}
 		if p := planOf(a.Limit); p.Kind == algo.LeakyBucket {
-			late := answers[i].Delay + f.latest(r)
+			late := answers[i].Delay + f.deadline(r.Deadline)
 			internal.Placed(f.local, f.clock()+late.Microseconds()+p.Flow(a.Units()))
 		}
 	}

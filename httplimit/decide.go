@@ -115,8 +115,6 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonym
 	return by(l, limit, key, anonymous, false)
 }
 
-var defaultLimit = stint.Internal().DefaultLimit()
-
 // Shape is like By, and also delays each allowed request until its turn; see
 // Answer.Shape. Use it with leaky buckets: no other algorithm makes requests wait.
 //
@@ -132,9 +130,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymo
 	if l == nil {
 		l = new(stint.Limiter)
 	}
-	if limit == nil {
-		limit = defaultLimit
-	}
+	limit = stint.Internal().OrDefault(limit)
 	if key == nil {
 		key = Clients{}.Key
 	}

@@ -150,12 +150,7 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-func (t *Transport) limit() *stint.Limit {
-	if t.Limit == nil {
-		return defaultLimit
-	}
-	return t.Limit
-}
+func (t *Transport) limit() *stint.Limit { return stint.Internal().OrDefault(t.Limit) }
 
 func (t *Transport) base() http.RoundTripper {
 	if t.Base == nil {

@@ -143,9 +143,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymo
 	if l == nil {
 		l = new(stint.Limiter)
 	}
-	if limit == nil {
-		limit = stint.Internal().DefaultLimit()
-	}
+	limit = stint.Internal().OrDefault(limit)
 	if key == nil {
 		key = Peer
 	}
