@@ -222,7 +222,7 @@ func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d D
 	c.asks = append(c.asks, r.Asks...)
 	withOnError(c.asks, l.onErrorOf(ctx))
 	c.request.Asks, c.request.Deadline = c.asks, r.Deadline
-	c.request.Hold, c.request.HoldFor, c.request.late = r.Hold, r.HoldFor, r.late
+	c.request.Hold, c.request.HoldFor, c.request.asOf = r.Hold, r.HoldFor, r.asOf
 	if !r.At.IsZero() {
 		c.request.At = time.UnixMicro(r.At.UnixMicro()) // without the pointer in r.At
 	}

@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
@@ -61,8 +62,9 @@ const fewAsks = 8
 // Take implements Store.
 func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision, err error) {
 	at := r.instant()
-	if r.late > 0 {
-		at = m.open().Now() - int64(r.late)
+	if r.asOf != 0 {
+		now := m.open().Now()
+		at = now - int64(uint32(now)-r.asOf)
 	}
 	if a := &r.Asks[0]; len(r.Asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 {
 		if m.takeOne(a.Key, a.Limit, a.Units(), at, &d) {
@@ -80,6 +82,15 @@ func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision
 		err = m.take(r, r.counted(few[:]), at, out, &d)
 	}
 	return d, err
+}
+
+// asOf is Request.asOf for an instant, if l counts in a Memory.
+func (l *Limiter) asOf(t time.Time) uint32 {
+	m, ok := As[*Memory](l.store())
+	if !ok {
+		return 0
+	}
+	return uint32(m.open().InstantOf(t))
 }
 
 // take decides r, whose asks are asks. d must be zero.

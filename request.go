@@ -86,10 +86,11 @@ type Request struct {
 	// only. Limiter.Reserve sets it, and settles. Zero: nothing is held; an ask under an InFlight limit then says whether a hold
 	// would be allowed and takes nothing, and other held limits are charged.
 	Hold HoldID
-	// late is how many µs ago the turn came of a request that waited. A Memory decides as of then,
-	// unless the key was charged since: so the pace does not depend on when a goroutine runs. It
-	// lies in the room that Hold leaves.
-	late int32
+	// asOf is when the turn came of a request that waited: the last 32 bits of the µs of a Memory's
+	// clock, at most some ms ago. The Memory decides as of then, unless the key was charged since:
+	// so the pace does not depend on when a goroutine runs. It lies in the room that Hold leaves. 0:
+	// now.
+	asOf uint32
 	// HoldFor is how long the holds of this request last without renewal. 0: Spec.Hold of
 	// each limit.
 	HoldFor time.Duration

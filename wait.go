@@ -205,25 +205,28 @@ func isTooMuch(a Ask) bool { return a.Limit != nil && a.Units() > a.Limit.Capaci
 // ask waits until w may ask, and asks once. After a refusal, w has a place, and after an answer that
 // allows, none.
 func (w *waiting) ask(ctx context.Context) (held *Reservation, d Decision, err error) {
-	var late time.Duration
 	if w.place != nil {
 		if err := w.place.await(ctx); err != nil {
 			return nil, d, err
-		}
-		if !w.place.shared && !w.hold {
-			late = w.place.late(time.Now())
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, d, err
 	}
 	began := time.Now()
-	held, d, err = w.take(ctx, late)
+	at, asOf := began, uint32(0)
+	if w.place != nil && !w.place.shared && !w.hold {
+		at = began.Add(-w.place.late(began))
+		asOf = w.l.asOf(at)
+	}
+	held, d, err = w.take(ctx, asOf)
 	if err != nil {
 		return nil, d, err
 	}
 	took := time.Since(began)
-	at := began.Add(took/2 - late)
+	if asOf == 0 {
+		at = began.Add(took / 2)
+	}
 	if !d.Allowed {
 		return nil, d, w.refused(ctx, &d, at, took)
 	}
@@ -253,9 +256,9 @@ func (w *waiting) refused(ctx context.Context, d *Decision, at time.Time, took t
 
 // take decides w's request, but for a LeakyBucket, limit or Instance, that would let the caller leave when
 // its deadline is over, it refuses.
-func (w *waiting) take(ctx context.Context, late time.Duration) (held *Reservation, d Decision, err error) {
+func (w *waiting) take(ctx context.Context, asOf uint32) (held *Reservation, d Decision, err error) {
 	r := *w.r
-	r.late = int32(late.Microseconds())
+	r.asOf = asOf
 	if w.delays() {
 		r.Asks = slices.Clone(r.Asks)
 		longest := w.place.delay()

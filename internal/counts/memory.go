@@ -75,6 +75,9 @@ func (m *Memory) open(room int) {
 // Now is the instant of a decision by the Memory's own clock, µs since 1970.
 func (m *Memory) Now() int64 { return m.wall + time.Since(m.start).Microseconds() }
 
+// InstantOf is what Now was at t.
+func (m *Memory) InstantOf(t time.Time) int64 { return m.wall + t.Sub(m.start).Microseconds() }
+
 // SetLeastCost says that no request costs less: keys with less left do not give way. 0: 1.
 func (m *Memory) SetLeastCost(cost int64) {
 	if m.least.Load() != cost {
