@@ -225,7 +225,10 @@ func (p *place) begin(now time.Time) (at time.Time, ok bool) {
 		s.changes = s.queue.changes
 		s.queue.asking++
 		s.queue.length++
+		s.before = s.queue.asked
 		s.queue.asked += s.units
+		s.queue.begun += s.units
+		s.begun = s.queue.begun
 		s.queue.room -= s.units
 		s.queue.wakeFirst()
 	}
@@ -291,7 +294,8 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 		if s.changes != s.queue.changes {
 			s.queue.seen = seen{}
 		}
-		s.queue.room = s.queue.seen.room(s.queue.delay()) - s.queue.asked // some of these may be charged already
+		// What was asked for meanwhile may have come after this answer, also if it was answered before.
+		s.queue.room = s.queue.seen.room(s.queue.delay()) - s.before - (s.queue.begun - s.begun)
 		if p.shared && !a.Allowed && a.By == ByStore && !a.Busy {
 			s.queue.shares.refused(s.limit, time.Now())
 		}

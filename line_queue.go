@@ -14,6 +14,7 @@ type queue struct {
 	length   int64     // how many stand or ask
 	asking   int
 	asked    int64 // units of those who ask
+	begun    int64 // units of all that have asked
 	room     int64 // units that the last answer has room for, less those asked for since
 	seen     seen
 	took     time.Duration // the last answer
@@ -31,6 +32,8 @@ type spot struct {
 	ask     int           // in the request; -1: the unit of Limiter.Instance
 	told    time.Duration // the longest RetryAfter of its limit
 	changes int           // of the queue, when it asked
+	before  int64         // units that others were asking for then
+	begun   int64         // units that had been asked for then, its own among them
 	stands  *list.Element // in the queue; nil: it does not stand
 }
 
