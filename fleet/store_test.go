@@ -9,8 +9,6 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/otellimit"
-	"github.com/stintdev/stint/promlimit"
 )
 
 func fleetOver(t testing.TB, s stint.Store, o fleet.Options) *fleet.Store {
@@ -58,45 +56,13 @@ func TestStoreOverMemory(t *testing.T) {
 
 // However a store is wrapped, and whatever layers it has, it gets layers once, and a Memory none.
 func TestStoreOverWrappers(t *testing.T) {
-	wrappers := map[string]func(stint.Store) stint.Store{
-		"":           func(s stint.Store) stint.Store { return s },
-		" promlimit": promlimit.New(promlimit.Options{}).Store,
-		" otellimit": func(s stint.Store) stint.Store { return otellimit.Store(s, otellimit.Options{}) },
-		" both": func(s stint.Store) stint.Store {
-			return otellimit.Store(promlimit.New(promlimit.Options{}).Store(s), otellimit.Options{})
-		},
-		" fleet":      func(s stint.Store) stint.Store { return fleetOver(t, s, fleet.Options{}) },
-		" a Fallback": func(s stint.Store) stint.Store { return &fleet.Fallback{Store: s} },
-	}
-	limit := stint.MustLimit("10 per 1h")
-	for _, away := range []bool{false, true} {
-		for inner, wrapInner := range wrappers {
-			for outer, wrapOuter := range wrappers {
-				var base stint.Store = new(stint.Memory)
-				if away {
-					base = &limittest.Faulty{Store: base, Fault: func(int) limittest.Fault { return limittest.Fault{Err: fleet.ErrNotCharged} }}
-				} else if inner == " a Fallback" || outer == " a Fallback" {
-					continue // which its caller wanted
-				}
-				s := fleetOver(t, wrapOuter(wrapInner(base)), fleet.Options{})
-				admitted := 0
-				for range 40 {
-					if d, err := stint.NewLimiter(s).Allow(t.Context(), "k", limit); err != nil {
-						t.Fatal(err)
-					} else if d.Allowed {
-						admitted++
-					}
-				}
-				if outer == " a Fallback" && inner != "" {
-					continue // nor does anybody keep one from being put around layers by hand
-				}
-				if admitted != 10 || s.IsLayered() != away {
-					t.Errorf("away %t,%s,%s: %d admitted of 10, layered %t", away, inner, outer, admitted, s.IsLayered())
-				}
-			}
-		}
-	}
+	limittest.Wrapper(t, func(s stint.Store) stint.Store { return wrapped{s} })
 }
+
+// wrapped is a Store that wraps another one and adds nothing.
+type wrapped struct{ stint.Store }
+
+func (w wrapped) Unwrap() stint.Store { return w.Store }
 
 // Each layer can be turned off, and Close ends all of them, refunds what is leased and calls
 // OnClose, once.

@@ -252,3 +252,8 @@ func TestStoreOfNetwork(t *testing.T) {
 		t.Error("a Memory is said to keep deadlines")
 	}
 }
+
+// Layers of package fleet and the Store lie around each other in any order.
+func TestStoreIsAWrapper(t *testing.T) {
+	limittest.Wrapper(t, func(s stint.Store) stint.Store { return otellimit.Store(s, otellimit.Options{}) })
+}

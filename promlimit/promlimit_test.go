@@ -313,3 +313,8 @@ func TestHolds(t *testing.T) {
 		"settlements_total{flight,settled}": 2,
 	})
 }
+
+// Layers of package fleet and the Store lie around each other in any order.
+func TestStoreIsAWrapper(t *testing.T) {
+	limittest.Wrapper(t, promlimit.New(promlimit.Options{}).Store)
+}
