@@ -71,7 +71,7 @@ check:
 chaos:
 	@scripts/get redis-server
 	STINT_REQUIRE_REDIS=1 STINT_FAULTS=1 go test -count=1 -timeout 30m -run 'Fault|Failover|Frozen|Moving|Lying|Network' ./redislimit
-	STINT_REQUIRE_REDIS=1 STINT_CHAOS=$(CURDIR)/docs/reliability.md go test -count=1 -timeout 30m -v ./internal/chaos | grep -v '^=== '
+	STINT_REQUIRE_REDIS=1 STINT_CHAOS=$(CURDIR)/docs/reliability.md go test -count=1 -timeout 30m -v ./server/internal/chaos | grep -v '^=== '
 
 fleet:
 	STINT_FLEET=$(CURDIR)/docs go test -count=1 -timeout 10m -v ./internal/fleetsim | grep -v '^=== '

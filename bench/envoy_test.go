@@ -22,7 +22,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/stintdev/stint/internal/envoymodel"
+	"github.com/stintdev/stint/internal/await"
+	"github.com/stintdev/stint/server/envoy/envoymodel"
 )
 
 // twins are envoyproxy/ratelimit and "stint envoy" with STINT_ENVOY_EACH, with the same environment,
@@ -129,7 +130,7 @@ func TestEnvoyAgrees(t *testing.T) {
 		all, files[c.Domain+".yaml"] = append(all, c), c.YAML()
 	}
 	both := startTwins(t, files)
-	envoymodel.AwaitHour(3 * time.Minute)
+	await.Hour(3 * time.Minute)
 	m := &models{
 		theirs: envoymodel.Service{Configs: all, Manner: envoymodel.Theirs},
 		ours:   envoymodel.Service{Configs: all, Manner: envoymodel.Each, Headers: true},
@@ -175,7 +176,7 @@ func TestEnvoyCountsTogether(t *testing.T) {
 		m.ours.Configs, files[c.Domain+".yaml"] = append(m.ours.Configs, c), c.YAML()
 	}
 	both := startTwins(t, files, "STINT_ENVOY_KEYS=true", "CACHE_KEY_PREFIX=both:")
-	envoymodel.AwaitHour(3 * time.Minute)
+	await.Hour(3 * time.Minute)
 	compared := 0
 	for _, c := range m.ours.Configs {
 		for range calls {
@@ -280,7 +281,7 @@ descriptors:
 // Each difference of docs/envoy-reference.md that replies show is there. A status is its code and what remains.
 func TestEnvoyDifferences(t *testing.T) {
 	both := startTwins(t, map[string]string{"shop.yaml": differences})
-	envoymodel.AwaitHour(time.Minute)
+	await.Hour(time.Minute)
 	limit := func(amount uint32, multiplier uint32) func(*ratelimit.RateLimitDescriptor) {
 		return func(d *ratelimit.RateLimitDescriptor) {
 			d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: amount, Unit: typev3.RateLimitUnit_DAY}

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stintdev/stint/internal/rulestest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/rulestest"
 )
 
 // Whatever the rules are, whatever happened, and whatever is asked, Explain says what Decide

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/await"
-	"github.com/stintdev/stint/internal/envoymodel"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -76,7 +75,7 @@ func startLLM(t *testing.T, replaced ...string) *llm {
 		t.Fatal(err)
 	}
 	// No window ends during a test.
-	envoymodel.AwaitHour(time.Minute)
+	await.Hour(time.Minute)
 	replaced = append([]string{"http://127.0.0.1:9100", address, "200000 per 1m fixed_window", "200000 per 1h fixed_window"}, replaced...)
 	config := string(text)
 	for i := 0; i < len(replaced); i += 2 {

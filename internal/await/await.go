@@ -32,3 +32,10 @@ func Until(t testing.TB, what string, is func() bool) {
 		t.Fatalf("not within %s: %s", Patience, what)
 	}
 }
+
+// Hour waits until the hour, and with it every longer unit, lasts for at least so long.
+func Hour(least time.Duration) {
+	for time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) < least {
+		time.Sleep(time.Second)
+	}
+}

@@ -15,13 +15,14 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/envoymodel"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/envoy/envoymodel"
 )
 
 // composed is the service as "stint envoy" composes it, by these variables and files.
@@ -62,7 +63,7 @@ func TestServiceAgreesWithModel(t *testing.T) {
 	if testing.Short() {
 		configs, calls = 6, 60
 	}
-	envoymodel.AwaitHour(2 * time.Minute)
+	await.Hour(2 * time.Minute)
 	redis := redistest.Start(t)
 	for i, test := range []struct {
 		model     envoymodel.Service

@@ -1,6 +1,7 @@
 // Package envoymodel is a model of Envoy's rate limit service, which tests compare with servers of it.
 // It is written from what the service promises, in the most obvious way, and shares no code with
-// Stint's. It also makes random configurations and calls. It is for tests only.
+// Stint's. It also makes random configurations and calls. It is for the tests of this repository alone:
+// nothing of it is promised.
 package envoymodel
 
 import (
@@ -120,7 +121,7 @@ var (
 	keys   = []string{"a", "b", "c"}
 	values = []string{"x", "y", "xy", "yx", "xyx", "/x", ""}
 	names  = []string{"one", "two", "three", ""}
-	// No window of these units ends while a test runs, if AwaitHour was called before.
+	// No window of these units ends while a test runs, if await.Hour was called before.
 	units   = []string{"hour", "day", "Week", "MONTH", "year"}
 	amounts = []uint32{0, 1, 2, 3, 5, 8, 20, 1_000_000, 1<<32 - 1}
 )

@@ -3,7 +3,6 @@ package envoymodel
 import (
 	"hash/fnv"
 	"math/rand/v2"
-	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -65,11 +64,4 @@ func limitOf(entries []*ratelimit.RateLimitDescriptor_Entry, o *Options) *rateli
 		l.UnitMultiplier = wrapperspb.UInt32(uint32(1 + r.IntN(20)))
 	}
 	return l
-}
-
-// AwaitHour waits until the hour, and with it every longer unit, lasts for at least so long.
-func AwaitHour(least time.Duration) {
-	for time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) < least {
-		time.Sleep(time.Second)
-	}
 }
