@@ -166,7 +166,7 @@ func (g Guard[A, R]) prepare(function string) *guarded[A, R] {
 			}
 		}
 	}
-	g.Limiter = Internal().WithFallback(g.Limiter)
+	g.Limiter = internals{}.WithFallback(g.Limiter)
 	p := &guarded[A, R]{Guard: g, prefix: keyPrefix.Replace(g.Name) + ":", limits: limits}
 	p.holds = slices.ContainsFunc(limits, (*Limit).IsHeld)
 	for outcome, text := range [...]string{Limited: g.Messages.Limited, Warned: g.Messages.Warned, Banned: g.Messages.Banned, stillBanned: cmp.Or(g.Messages.StillBanned, g.Messages.Banned)} {
@@ -245,7 +245,7 @@ func (g *guarded[A, R]) pass(ctx context.Context, a A) (*Reservation, error) {
 	for _, l := range g.limits {
 		ask := Ask{Key: key, Limit: l, Penalty: g.Penalty, OnError: g.OnError}
 		if costs && (l.spec.Algorithm != InFlight || len(g.limits) == 1) {
-			Internal().SetUnits(&ask, cost)
+			internals{}.SetUnits(&ask, cost)
 		}
 		asks = append(asks, ask)
 	}
@@ -290,7 +290,7 @@ func (g *guarded[A, R]) text(d *Decision) string {
 		}
 	}
 	place := max(d.Outcome, Limited)
-	if Internal().BanRan(d) {
+	if (internals{}).BanRan(d) {
 		place = stillBanned
 	}
 	return g.texts[place].Fill(&v)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // counted is a Memory that counts how often it is asked.
@@ -92,7 +93,7 @@ func TestInstanceEach(t *testing.T) {
 	for i, key := range []string{"a", "a", "", "b", "c", "a"} {
 		rs[i].Asks = []stint.Ask{{Key: key, Limit: limit, Cost: 1}}
 	}
-	stint.Internal().SetUnits(&rs[5].Asks[0], 0)
+	stint.Internal(friend.Of{}).SetUnits(&rs[5].Asks[0], 0)
 	answers := make([]stint.Answer, len(rs))
 	l.TakeBatch(t.Context(), rs, answers)
 	// While the list is under way, the second, which the Store refuses, holds a unit.
@@ -148,7 +149,7 @@ func TestWithFallback(t *testing.T) {
 	l := stint.Limiter{Store: networked{broken{errors.New("down")}, new(stint.Memory)}, Instance: stint.MustLimit("2 per 1h")}
 	limit := stint.MustLimit("1 per 1h")
 	for i, key := range []string{"a", "b"} {
-		if d, err := stint.Internal().WithFallback(&l).Allow(t.Context(), key, limit); err != nil || !d.Allowed {
+		if d, err := stint.Internal(friend.Of{}).WithFallback(&l).Allow(t.Context(), key, limit); err != nil || !d.Allowed {
 			t.Errorf("%d: %+v, %v", i, d, err)
 		}
 	}
@@ -156,7 +157,7 @@ func TestWithFallback(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	for _, plain := range []*stint.Limiter{{}, {Store: new(stint.Memory)}, {Store: broken{}}} {
-		if stint.Internal().WithFallback(plain) != plain {
+		if stint.Internal(friend.Of{}).WithFallback(plain) != plain {
 			t.Errorf("%T is not networked", plain.Store)
 		}
 	}

@@ -11,14 +11,14 @@ import (
 
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// Internal is for the packages of this module, such as redislimit and fleet. No other
-// module should call it: its methods may change in any release, and some have types that
-// other modules cannot import.
-func Internal() internals { return internals{} }
+// Internal is for the packages of this module, such as redislimit and fleet. Others cannot make its
+// argument.
+func Internal(friend.Of) internals { return internals{} }
 
 // internals has what the packages of this module need and users do not, so that the public
 // API is smaller. See docs/decisions/0041 and 0042.

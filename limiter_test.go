@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 func TestZeroLimiter(t *testing.T) {
@@ -91,7 +92,7 @@ func TestDryRun(t *testing.T) {
 	three, one := stint.MustLimit("3 per 1h fixed_window"), stint.MustLimit("1 per 1h")
 	_, _ = l.Allow(t.Context(), "k", one)
 	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: three, Cost: 2}, {Key: "k", Limit: three, Cost: 4}, {Key: "k", Limit: one, Penalty: p}}}
-	if err := stint.Internal().DryRun(t.Context(), memory, &r, make([]stint.Decision, 3)); !errors.Is(err, stint.ErrRequest) { // asked twice
+	if err := stint.Internal(friend.Of{}).DryRun(t.Context(), memory, &r, make([]stint.Decision, 3)); !errors.Is(err, stint.ErrRequest) { // asked twice
 		t.Error(err)
 	}
 	for range 2 {
@@ -102,7 +103,7 @@ func TestDryRun(t *testing.T) {
 			{r.Asks[0], "true 3 0s"}, {r.Asks[1], fmt.Sprint("false 3 ", stint.Never.Round(time.Minute))}, {r.Asks[2], "false 0 1h0m0s"},
 		} {
 			out := make([]stint.Decision, 1)
-			err := stint.Internal().DryRun(t.Context(), memory, &stint.Request{Asks: []stint.Ask{want.ask}}, out)
+			err := stint.Internal(friend.Of{}).DryRun(t.Context(), memory, &stint.Request{Asks: []stint.Ask{want.ask}}, out)
 			if got := fmt.Sprint(out[0].Allowed, out[0].Remaining, " ", out[0].RetryAfter.Round(time.Minute)); err != nil || got != want.says {
 				t.Errorf("ask %d: %s, %v, want %s", i, got, err, want.says)
 			}
@@ -112,11 +113,11 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("%d counts and records", n)
 	}
 	for name, r := range map[string]stint.Request{"no asks": {}, "no limit": {Asks: []stint.Ask{{Key: "k", Penalty: p}}}} {
-		if err := stint.Internal().DryRun(t.Context(), memory, &r, make([]stint.Decision, len(r.Asks))); !errors.Is(err, stint.ErrRequest) {
+		if err := stint.Internal(friend.Of{}).DryRun(t.Context(), memory, &r, make([]stint.Decision, len(r.Asks))); !errors.Is(err, stint.ErrRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := stint.Internal().DryRun(t.Context(), memory, &stint.Request{Asks: r.Asks[:1]}, nil); !errors.Is(err, stint.ErrRequest) {
+	if err := stint.Internal(friend.Of{}).DryRun(t.Context(), memory, &stint.Request{Asks: r.Asks[:1]}, nil); !errors.Is(err, stint.ErrRequest) {
 		t.Errorf("no room: %v", err)
 	}
 }
@@ -133,7 +134,7 @@ func TestProbe(t *testing.T) {
 		fails func(*stint.Request) error
 		want  bool
 	}{"decides": {func(*stint.Request) error { return nil }, true}, "read only": {readOnly, false}} {
-		if err := stint.Internal().Probe(t.Context(), failsIf{new(stint.Memory), c.fails}, nil, "k"); (err == nil) != c.want {
+		if err := stint.Internal(friend.Of{}).Probe(t.Context(), failsIf{new(stint.Memory), c.fails}, nil, "k"); (err == nil) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -144,10 +145,12 @@ func TestProbe(t *testing.T) {
 func TestOwnLimitsShareNothing(t *testing.T) {
 	second := stint.MustLimit("5 per 1s")
 	for name, first := range map[string]func(context.Context, stint.Store) error{
-		"probe": func(ctx context.Context, s stint.Store) error { return stint.Internal().Probe(ctx, s, second, "k") },
+		"probe": func(ctx context.Context, s stint.Store) error {
+			return stint.Internal(friend.Of{}).Probe(ctx, s, second, "k")
+		},
 		"dry run": func(ctx context.Context, s stint.Store) error {
 			out := make([]stint.Decision, 1)
-			err := stint.Internal().DryRun(ctx, s, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: second}}}, out)
+			err := stint.Internal(friend.Of{}).DryRun(ctx, s, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: second}}}, out)
 			if !out[0].Allowed || out[0].Remaining != 5 {
 				t.Errorf("a dry run of a new key: %+v", out[0])
 			}

@@ -104,7 +104,7 @@ func (m *Memory) take(r *Request, asks []counts.Ask, at int64, out []Decision, d
 	}
 	if answer.Of == counts.None {
 		by := &answer.Punishment
-		*d = Internal().Banned(&r.Asks[by.By], by.BanLeft)
+		*d = internals{}.Banned(&r.Asks[by.By], by.BanLeft)
 		d.RetryAfter = max(d.RetryAfter, algo.Duration(answer.Wait))
 		return nil
 	}
@@ -190,7 +190,7 @@ func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
 	}
 	a := &r.Asks[p.By]
 	if p.Violations == 0 {
-		return Internal().Banned(a, p.BanLeft), nil
+		return internals{}.Banned(a, p.BanLeft), nil
 	}
 	d := Decision{Outcome: Limited, Key: a.Key}
 	d.punish(a.Penalty, p.Punishment)
@@ -200,7 +200,7 @@ func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
 // Record implements Inspector.
 func (m *Memory) Record(_ context.Context, key string, p *Penalty) (Record, error) {
 	r, now := m.open().Record(key, &p.counted)
-	return Internal().Record(key, p, &r, now), nil
+	return internals{}.Record(key, p, &r, now), nil
 }
 
 // Banned implements Inspector.

@@ -65,7 +65,7 @@ func (l *Limiter) orAllow(ctx context.Context, r *Request, out []Decision, why e
 		out = make([]Decision, len(r.Asks))
 	}
 	for i := range r.Asks {
-		out[i] = Internal().ByPolicy(&r.Asks[i])
+		out[i] = internals{}.ByPolicy(&r.Asks[i])
 	}
 	return Strictest(out), nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // While a key is paused, each way to ask is refused for what is left, and takes nothing; other keys pass.
@@ -76,7 +77,7 @@ func TestPause(t *testing.T) {
 		},
 		"fallback": func() (_, _ *stint.Limiter) {
 			l := stint.NewLimiter(&overNetwork{new(stint.Memory)})
-			return l, stint.Internal().WithFallback(l)
+			return l, stint.Internal(friend.Of{}).WithFallback(l)
 		},
 	}
 	for with, make := range limiters {

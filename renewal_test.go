@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // While a Reservation lives, its hold is renewed every third of its time; then it ends with
@@ -279,7 +280,7 @@ func TestSettlementsBoundedByMemory(t *testing.T) {
 		logged(t)
 		s := new(holding)
 		l := stint.Limiter{Store: s}
-		stint.Internal().SetMaxOwed(&l, 100_000)
+		stint.Internal(friend.Of{}).SetMaxOwed(&l, 100_000)
 		kept := 0
 		var all []*stint.Reservation
 		for range 1000 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -176,7 +177,7 @@ func walkBoth(t *testing.T, seed uint64) {
 		for i := range 1 + rng.IntN(2) {
 			kind := rng.IntN(5)
 			a := stint.Ask{Key: fmt.Sprint(rng.IntN(3)), Limit: limits[2*kind+numbers[kind]]}
-			stint.Internal().SetUnits(&a, int64(rng.IntN(4)))
+			stint.Internal(friend.Of{}).SetUnits(&a, int64(rng.IntN(4)))
 			if rng.IntN(4) == 0 {
 				a.Penalty = penalty
 			}

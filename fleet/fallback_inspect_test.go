@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -41,7 +42,7 @@ func TestFallbackInspect(t *testing.T) {
 				r := &stint.Request{}
 				for i, l := range limits[:1+random.IntN(len(limits))] {
 					r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint(random.IntN(3)), Limit: l, OnError: stint.OnError(i % 2)})
-					stint.Internal().SetUnits(&r.Asks[len(r.Asks)-1], int64(random.IntN(4)))
+					stint.Internal(friend.Of{}).SetUnits(&r.Asks[len(r.Asks)-1], int64(random.IntN(4)))
 				}
 				seen, again := make([]stint.Decision, len(r.Asks)), make([]stint.Decision, len(r.Asks))
 				for _, out := range [][]stint.Decision{seen, again} {

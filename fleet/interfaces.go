@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // What a shared Store may implement for this package. stint.As finds all but DeadlineKeeper.
@@ -14,7 +15,7 @@ var (
 	// ErrNotCharged means that nothing was charged, for certain: the request was not sent,
 	// or was refused as a whole. After another error of a Store that is asked over a
 	// network, it is unknown whether the request was charged.
-	ErrNotCharged = stint.Internal().ErrNotCharged()
+	ErrNotCharged = stint.Internal(friend.Of{}).ErrNotCharged()
 	// ErrBroken means that the store holds something other than a count where a count
 	// should be. It concerns some keys; requests about others can be decided.
 	ErrBroken = errors.New("the store holds something other than a count")

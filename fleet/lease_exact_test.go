@@ -15,6 +15,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/attack"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/limittest"
 )
@@ -119,8 +120,8 @@ func (f *instances) step() {
 			}
 		})
 	}
-	if held := f.held(); held > stint.Internal().Leased(f.limits[0]) {
-		f.t.Fatalf("%d units held ahead, of %d that may be", held, stint.Internal().Leased(f.limits[0]))
+	if held := f.held(); held > stint.Internal(friend.Of{}).Leased(f.limits[0]) {
+		f.t.Fatalf("%d units held ahead, of %d that may be", held, stint.Internal(friend.Of{}).Leased(f.limits[0]))
 	}
 }
 

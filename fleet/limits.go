@@ -5,9 +5,10 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/friend"
 )
 
-var internal = stint.Internal()
+var internal = stint.Internal(friend.Of{})
 
 func planOf(l *stint.Limit) *algo.Plan { return internal.Plan(l) }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -59,7 +60,7 @@ func (g *requests) draw() stint.Request {
 		}
 		switch g.IntN(12) {
 		case 0:
-			stint.Internal().SetUnits(&a, 0)
+			stint.Internal(friend.Of{}).SetUnits(&a, 0)
 		case 1:
 			a.Cost = 1 + g.Int64N(12)
 		}
@@ -307,7 +308,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 				}
 				by[d.By]++
 				if !d.Allowed {
-					if stint.Internal().IsShared(d.By) && s.fleet.Remembered() == remembered && !s.away.Load() && s.fleet.State() == fleet.Closed && d.RetryAfter < 10*time.Second && g.IntN(4) == 0 {
+					if stint.Internal(friend.Of{}).IsShared(d.By) && s.fleet.Remembered() == remembered && !s.away.Load() && s.fleet.State() == fleet.Closed && d.RetryAfter < 10*time.Second && g.IntN(4) == 0 {
 						time.Sleep(d.RetryAfter)
 						if again, err := s.Take(t.Context(), &r, each); !again.Allowed || err != nil {
 							t.Fatalf("seed %d, %d: %+v\nrefused again %+v (%v)\nafter %+v", seed, i, r.Asks, again, err, d)

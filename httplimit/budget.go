@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // Budget decides requests whose cost is known when they end: what a request may cost is held
@@ -64,7 +65,7 @@ func (b Budget) Decide() Decide {
 	if b.Limiter == nil {
 		b.Limiter = new(stint.Limiter)
 	}
-	b.Limiter = stint.Internal().WithFallback(b.Limiter)
+	b.Limiter = stint.Internal(friend.Of{}).WithFallback(b.Limiter)
 	return func(r *http.Request, _ time.Duration) (Answer, error) {
 		asks, err := b.Asks(r)
 		if err != nil || len(asks) == 0 {
@@ -82,7 +83,7 @@ func (b Budget) Decide() Decide {
 			}
 			return Answer{Decision: d, Each: each, Units: units(asks)}, nil
 		}
-		held := stint.Internal().Keep(b.Limiter, &request, each, &d)
+		held := stint.Internal(friend.Of{}).Keep(b.Limiter, &request, each, &d)
 		a := Answer{Decision: d, Each: each, Units: units(asks), Usage: b.Usage}
 		a.OnEnd = func(ctx context.Context, resp *Response) {
 			if err := b.settle(ctx, held, resp); err != nil {

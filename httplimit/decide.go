@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/places"
 )
 
@@ -69,7 +70,7 @@ type Answer struct {
 // instead. It returns the context's error if the context ends first.
 func (a *Answer) wait(ctx context.Context, waiting *places.Waiting, maxDelay time.Duration) error {
 	if a.Delay > maxDelay { // Decide ignored it
-		stint.Internal().RefuseDelayed(&a.Decision, a.Each, maxDelay)
+		stint.Internal(friend.Of{}).RefuseDelayed(&a.Decision, a.Each, maxDelay)
 		return nil
 	}
 	return waiting.Wait(ctx, a.Queue, a.Delay)
@@ -130,31 +131,31 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymo
 	if l == nil {
 		l = new(stint.Limiter)
 	}
-	limit = stint.Internal().OrDefault(limit)
+	limit = stint.Internal(friend.Of{}).OrDefault(limit)
 	if key == nil {
 		key = Clients{}.Key
 	}
-	stint.Internal().WarnUnnamed("httplimit", l, limit)
+	stint.Internal(friend.Of{}).WarnUnnamed("httplimit", l, limit)
 	nobody := stint.AnonymousRefuse
 	if len(anonymous) > 0 {
 		nobody = anonymous[0]
 	}
 	if limit.IsHeld() {
 		return Budget{Limiter: l, Asks: func(r *http.Request) ([]stint.Ask, error) {
-			k, err := stint.Internal().Counted(nobody, key(r))
+			k, err := stint.Internal(friend.Of{}).Counted(nobody, key(r))
 			if k == "" {
 				return nil, err
 			}
 			return []stint.Ask{{Key: k, Limit: limit}}, nil
 		}}.Decide()
 	}
-	l = stint.Internal().WithFallback(l)
+	l = stint.Internal(friend.Of{}).WithFallback(l)
 	return func(r *http.Request, maxDelay time.Duration) (Answer, error) {
-		k, err := stint.Internal().Counted(nobody, key(r))
+		k, err := stint.Internal(friend.Of{}).Counted(nobody, key(r))
 		if k == "" {
 			return Answer{Unlimited: err == nil}, err
 		}
-		d, err := stint.Internal().TakeOne(r.Context(), l, k, limit, shape, maxDelay)
+		d, err := stint.Internal(friend.Of{}).TakeOne(r.Context(), l, k, limit, shape, maxDelay)
 		if err != nil {
 			return Answer{}, err
 		}

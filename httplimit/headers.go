@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // Dialect selects the rate limit headers of responses. Combine dialects with |, except
@@ -341,7 +342,7 @@ func printable(text string) string {
 // SetDegraded sets the header Stint-Degraded to who decided, local or policy, if the
 // shared Store did not count the request. Otherwise it does nothing.
 func SetDegraded(h http.Header, by stint.Source) {
-	if !stint.Internal().IsShared(by) {
+	if !stint.Internal(friend.Of{}).IsShared(by) {
 		h["Stint-Degraded"] = []string{by.String()}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/httpfield"
 )
 
@@ -158,6 +159,6 @@ func Route(r *http.Request) string {
 // the limit by omitting one header. If all parts are empty, so is the key.
 func Join(keys ...Key) Key {
 	return func(r *http.Request) string {
-		return stint.Internal().JoinKey(len(keys), func(i int) string { return keys[i](r) })
+		return stint.Internal(friend.Of{}).JoinKey(len(keys), func(i int) string { return keys[i](r) })
 	}
 }

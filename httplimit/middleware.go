@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/internal/room"
 )
@@ -265,7 +266,7 @@ func (h *handler) decide(r *http.Request) (_ *http.Request, a Answer, err error)
 		a, err = h.Decide(r, maxDelay)
 	} else {
 		ctx := r.Context()
-		r = r.WithContext(stint.Internal().WithOnError(ctx, h.OnError))
+		r = r.WithContext(stint.Internal(friend.Of{}).WithOnError(ctx, h.OnError))
 		a, err = h.Decide(r, maxDelay)
 		r = r.WithContext(ctx) // with the body and the form that Decide has set
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // Refuse answers r if err is or wraps a *stint.RefusedError, such as that of a stint.Guard in the handler,
@@ -18,7 +19,7 @@ import (
 // details or the ErrorFormat of the context of r. It has the Message of the error. If Limiter.Instance refused,
 // the answer is that of Overloaded. Call Refuse before anything is written to w.
 func (d Dialect) Refuse(w http.ResponseWriter, r *http.Request, err error) bool {
-	decision, message, ok := stint.Internal().Refused(err)
+	decision, message, ok := stint.Internal(friend.Of{}).Refused(err)
 	if !ok {
 		return false
 	}

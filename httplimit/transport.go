@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // Transport is an http.RoundTripper that keeps outgoing requests within a limit, by
@@ -92,15 +93,15 @@ func (t *Transport) send(r *http.Request, key string, h *heldCall) (resp *http.R
 func (t *Transport) take(r *http.Request) (key string, held *stint.Reservation, err error) {
 	t.once.Do(func() {
 		if t.in = &t.memory; t.Limiter != nil {
-			stint.Internal().WarnUnnamed("httplimit", t.Limiter, t.limit())
-			t.in = stint.Internal().WithFallback(t.Limiter)
+			stint.Internal(friend.Of{}).WarnUnnamed("httplimit", t.Limiter, t.limit())
+			t.in = stint.Internal(friend.Of{}).WithFallback(t.Limiter)
 		}
 	})
 	keyOf := t.Key
 	if keyOf == nil {
 		keyOf = host
 	}
-	key, err = stint.Internal().Counted(t.Anonymous, keyOf(r))
+	key, err = stint.Internal(friend.Of{}).Counted(t.Anonymous, keyOf(r))
 	if key == "" {
 		return "", nil, err
 	}
@@ -108,7 +109,7 @@ func (t *Transport) take(r *http.Request) (key string, held *stint.Reservation, 
 	if t.MaxPause > 0 {
 		asks = append(asks, stint.PauseAsk(key))
 	}
-	held, err = stint.Internal().TakeOrWait(r.Context(), t.in, &stint.Request{Asks: asks}, t.Refuse)
+	held, err = stint.Internal(friend.Of{}).TakeOrWait(r.Context(), t.in, &stint.Request{Asks: asks}, t.Refuse)
 	return key, held, err
 }
 
@@ -150,7 +151,7 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-func (t *Transport) limit() *stint.Limit { return stint.Internal().OrDefault(t.Limit) }
+func (t *Transport) limit() *stint.Limit { return stint.Internal(friend.Of{}).OrDefault(t.Limit) }
 
 func (t *Transport) base() http.RoundTripper {
 	if t.Base == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // Watch decides like d, and also counts responses with the given statuses as violations
@@ -30,7 +31,7 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 	if l == nil {
 		l = new(stint.Limiter)
 	}
-	l = stint.Internal().WithFallback(l)
+	l = stint.Internal(friend.Of{}).WithFallback(l)
 	return func(r *http.Request, maxDelay time.Duration) (Answer, error) {
 		k := key(r)
 		if k == "" {

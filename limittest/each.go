@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // checkTakeBatch asks a store the same twice, under two sets of keys: one by one, and as a batch.
@@ -98,7 +99,7 @@ func (b *batches) draw(at int64) (batch []stint.Request) {
 		if r.Hold != (stint.HoldID{}) {
 			r.Hold = b.newID()
 		}
-		if stint.Internal().Check(&r) == nil {
+		if stint.Internal(friend.Of{}).Check(&r) == nil {
 			batch = append(batch, r)
 			if r.Hold != (stint.HoldID{}) {
 				b.held = append(b.held, r)
@@ -111,7 +112,7 @@ func (b *batches) draw(at int64) (batch []stint.Request) {
 
 func (b *batches) ask() stint.Ask {
 	a := stint.Ask{Key: inOneGo + []string{"a", "b"}[b.rng.IntN(2)], Limit: b.some[b.rng.IntN(len(b.some))]}
-	stint.Internal().SetUnits(&a, b.units())
+	stint.Internal(friend.Of{}).SetUnits(&a, b.units())
 	if b.rng.IntN(6) == 0 {
 		a.Penalty = b.penalty
 	}
@@ -147,7 +148,7 @@ func (b *batches) change(r *stint.Request) {
 			r.HoldFor = time.Duration(b.rng.IntN(3)) * time.Second
 		}
 	case 3, 4:
-		stint.Internal().SetUnits(a, b.units())
+		stint.Internal(friend.Of{}).SetUnits(a, b.units())
 	case 5:
 		other := b.ask()
 		a.Key, a.Limit = other.Key, other.Limit

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 func TestFaulty(t *testing.T) {
@@ -42,7 +43,7 @@ func TestFaulty(t *testing.T) {
 			if d.Allowed != (tt.err == nil) {
 				t.Errorf("Take: allowed %t beside error %v", d.Allowed, err)
 			}
-			stint.Internal().SetUnits(&r.Asks[0], 0)
+			stint.Internal(friend.Of{}).SetUnits(&r.Asks[0], 0)
 			d, err = f.Take(t.Context(), r, nil)
 			if got := 10 - d.Remaining; err != nil || got != tt.charged {
 				t.Errorf("then %d were charged (error %v), want %d", got, err, tt.charged)

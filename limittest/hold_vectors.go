@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 //go:embed testdata/holds-vectors.json
@@ -133,7 +134,7 @@ func (r *replay) request(i int, e *holdVectorEvent) {
 	for j, l := range r.limits {
 		asks[j] = stint.Ask{Key: r.Name, Limit: l}
 		if l.Spec().Algorithm != stint.InFlight {
-			stint.Internal().SetUnits(&asks[j], e.Cost)
+			stint.Internal(friend.Of{}).SetUnits(&asks[j], e.Cost)
 		}
 	}
 	d, each := r.hold(e.TUS, id, asks...)

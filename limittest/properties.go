@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"pgregory.net/rapid"
 )
 
@@ -159,7 +160,7 @@ func denialChangesNothing(t *trial) {
 	for range rapid.IntRange(1, 20).Draw(t.T, "requests") {
 		t.pass(asks[0].Limit)
 		for i := range asks {
-			stint.Internal().SetUnits(&asks[i], t.cost(asks[i].Limit))
+			stint.Internal(friend.Of{}).SetUnits(&asks[i], t.cost(asks[i].Limit))
 		}
 		before := t.peek(asks)
 		d, each := t.take(t.now, asks...)
@@ -178,7 +179,7 @@ func denialChangesNothing(t *trial) {
 
 func (t *trial) peek(asks []stint.Ask) (each []stint.Decision) {
 	for _, a := range asks {
-		stint.Internal().SetUnits(&a, 0)
+		stint.Internal(friend.Of{}).SetUnits(&a, 0)
 		d, _ := t.take(t.now, a)
 		each = append(each, d)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // script makes up what to ask at random, but knowing the Model's mind, so that interesting states
@@ -203,7 +204,7 @@ func (s *script) tryMove() *move {
 		if m.verb == "refund" && len(l.h.charges) > 0 && s.chance(80) {
 			n = s.refund(&l)
 		}
-		if stint.Internal().SetUnits(a, n); n == 1 && s.chance(50) {
+		if stint.Internal(friend.Of{}).SetUnits(a, n); n == 1 && s.chance(50) {
 			a.Cost = 0 // which says the same
 		}
 		if l.endless(n) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // story is what was asked and answered, to explain a failure.
@@ -183,7 +184,7 @@ func (r *reader) hold(at int64, id stint.HoldID, asks ...stint.Ask) (stint.Decis
 
 func (r *reader) ask(req *stint.Request) (stint.Decision, []stint.Decision) {
 	r.t.Helper()
-	if err := stint.Internal().Check(req); err != nil {
+	if err := stint.Internal(friend.Of{}).Check(req); err != nil {
 		r.t.Fatalf("limittest asks nonsense: %v", err)
 	}
 	each := make([]stint.Decision, len(req.Asks))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 //go:embed testdata/vectors.json
@@ -112,7 +113,7 @@ func (v *vector) check(t testing.TB, s stint.Store) {
 	for i := range v.Events {
 		e := &v.Events[i]
 		for j := range asks {
-			stint.Internal().SetUnits(&asks[j], e.Cost)
+			stint.Internal(friend.Of{}).SetUnits(&asks[j], e.Cost)
 		}
 		d, each := r.take(e.TUS, asks...)
 		want, wantEach := e.want(asks)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -75,7 +76,7 @@ func clusterAsMemory(t *testing.T, s *redislimit.Store) {
 		queued := false // of two queues in two slots, a place in one is lost where the other refuses
 		for _, k := range r.Perm(6)[:1+r.IntN(3)] {
 			a := stint.Ask{Key: fmt.Sprint("k", k), Limit: limits[r.IntN(len(limits))]}
-			stint.Internal().SetUnits(&a, int64(r.IntN(3)))
+			stint.Internal(friend.Of{}).SetUnits(&a, int64(r.IntN(3)))
 			if a.Limit.Spec().Algorithm == stint.LeakyBucket {
 				if queued {
 					continue

@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/await"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
@@ -269,7 +270,7 @@ func TestRuns(t *testing.T) {
 				}
 				r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint("k", rng.IntN(3)), Limit: l, Cost: cost, Peek: cost == 0})
 			}
-			if stint.Internal().Check(&r) != nil {
+			if stint.Internal(friend.Of{}).Check(&r) != nil {
 				continue
 			}
 			holding := rng.IntN(101) // of a hundred, how many hold

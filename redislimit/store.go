@@ -13,10 +13,11 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-var kit = stint.Internal()
+var kit = stint.Internal(friend.Of{})
 
 // Options are the options of a Store. The zero Options are valid.
 type Options struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // Budget decides calls whose cost is known when they end: what a call may cost is held while it
@@ -49,7 +50,7 @@ func (b Budget) Decide() Decide {
 	if b.Limiter == nil {
 		b.Limiter = new(stint.Limiter)
 	}
-	b.Limiter = stint.Internal().WithFallback(b.Limiter)
+	b.Limiter = stint.Internal(friend.Of{}).WithFallback(b.Limiter)
 	return func(ctx context.Context, c *Call, _ time.Duration) (Answer, error) {
 		asks, err := b.Asks(ctx, c)
 		if err != nil || len(asks) == 0 {
@@ -67,7 +68,7 @@ func (b Budget) Decide() Decide {
 			}
 			return Answer{Decision: d, Each: each}, nil
 		}
-		held := stint.Internal().Keep(b.Limiter, &request, each, &d)
+		held := stint.Internal(friend.Of{}).Keep(b.Limiter, &request, each, &d)
 		return Answer{Decision: d, Each: each, OnEnd: func(ctx context.Context, e *End) {
 			if err := b.settle(ctx, held, e); err != nil {
 				slog.Default().Warn("rpclimit: what a call did cost could not be charged", "error", err)
@@ -105,7 +106,7 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, codes ...code.
 	if l == nil {
 		l = new(stint.Limiter)
 	}
-	l = stint.Internal().WithFallback(l)
+	l = stint.Internal(friend.Of{}).WithFallback(l)
 	return func(ctx context.Context, c *Call, maxDelay time.Duration) (Answer, error) {
 		k := key(ctx, c)
 		if k == "" {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/code"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/pause"
 )
 
@@ -72,10 +73,10 @@ func (c Client) Pacer(retryDelay func(error) (time.Duration, bool)) *Pacer {
 	}
 	for _, limit := range []*stint.Limit{c.Limit, c.Messages} {
 		if limit != nil {
-			stint.Internal().WarnUnnamed("rpclimit", c.Limiter, limit)
+			stint.Internal(friend.Of{}).WarnUnnamed("rpclimit", c.Limiter, limit)
 		}
 	}
-	c.Limiter = stint.Internal().WithFallback(c.Limiter)
+	c.Limiter = stint.Internal(friend.Of{}).WithFallback(c.Limiter)
 	if c.Key == nil {
 		c.Key = Target
 	}
@@ -132,7 +133,7 @@ func (p *Pacer) Begin(ctx context.Context, c *Call) (*Outgoing, *Refusal) {
 	if p.client.Limit == nil {
 		return o, nil
 	}
-	key, err := stint.Internal().Counted(p.client.Anonymous, o.key)
+	key, err := stint.Internal(friend.Of{}).Counted(p.client.Anonymous, o.key)
 	if err != nil {
 		return nil, unsent(ctx, err)
 	}
@@ -179,7 +180,7 @@ func (pausedError) Unwrap() error { return context.DeadlineExceeded }
 // take takes the unit of a call or message, and holds it if the limit is held.
 func (p *Pacer) take(ctx context.Context, key string, limit *stint.Limit) (*stint.Reservation, error) {
 	r := &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit}}}
-	return stint.Internal().TakeOrWait(ctx, p.client.Limiter, r, p.client.Refuse)
+	return stint.Internal(friend.Of{}).TakeOrWait(ctx, p.client.Limiter, r, p.client.Refuse)
 }
 
 // unsent returns the status of a call that was not sent because of err.
@@ -239,7 +240,7 @@ func (o *Outgoing) Send(message any, several bool) *Refusal {
 	}
 	c := o.call
 	c.Message = message
-	key, err := stint.Internal().Counted(p.client.Anonymous, p.client.Key(o.ctx, &c))
+	key, err := stint.Internal(friend.Of{}).Counted(p.client.Anonymous, p.client.Key(o.ctx, &c))
 	if err != nil {
 		return unsent(o.ctx, err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/places"
 )
 
@@ -85,7 +86,7 @@ func (a *Answer) delay(ctx context.Context, waiting *places.Waiting, longest tim
 	}
 	if a.Delay > longest { // Decide ignored it
 		outlive(ctx, a.Refund)
-		stint.Internal().RefuseDelayed(&a.Decision, a.Each, longest)
+		stint.Internal(friend.Of{}).RefuseDelayed(&a.Decision, a.Each, longest)
 		return nil
 	}
 	err := waiting.Wait(ctx, a.Queue, a.Delay)
@@ -143,31 +144,31 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymo
 	if l == nil {
 		l = new(stint.Limiter)
 	}
-	limit = stint.Internal().OrDefault(limit)
+	limit = stint.Internal(friend.Of{}).OrDefault(limit)
 	if key == nil {
 		key = Peer
 	}
-	stint.Internal().WarnUnnamed("rpclimit", l, limit)
+	stint.Internal(friend.Of{}).WarnUnnamed("rpclimit", l, limit)
 	nobody := stint.AnonymousRefuse
 	if len(anonymous) > 0 {
 		nobody = anonymous[0]
 	}
 	if limit.IsHeld() {
 		return Budget{Limiter: l, Asks: func(ctx context.Context, c *Call) ([]stint.Ask, error) {
-			k, err := stint.Internal().Counted(nobody, key(ctx, c))
+			k, err := stint.Internal(friend.Of{}).Counted(nobody, key(ctx, c))
 			if k == "" {
 				return nil, err
 			}
 			return []stint.Ask{{Key: k, Limit: limit}}, nil
 		}}.Decide()
 	}
-	l = stint.Internal().WithFallback(l)
+	l = stint.Internal(friend.Of{}).WithFallback(l)
 	return func(ctx context.Context, c *Call, maxDelay time.Duration) (Answer, error) {
-		k, err := stint.Internal().Counted(nobody, key(ctx, c))
+		k, err := stint.Internal(friend.Of{}).Counted(nobody, key(ctx, c))
 		if k == "" {
 			return Answer{Unlimited: err == nil}, err
 		}
-		d, err := stint.Internal().TakeOne(ctx, l, k, limit, shape, maxDelay)
+		d, err := stint.Internal(friend.Of{}).TakeOne(ctx, l, k, limit, shape, maxDelay)
 		if err != nil {
 			return Answer{}, err
 		}

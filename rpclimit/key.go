@@ -8,6 +8,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // A Key returns the key that a call counts under, any bytes. "" means that the call does not
@@ -85,6 +86,6 @@ func Target(_ context.Context, c *Call) string { return c.Target }
 // omitting one value. If all parts are empty, so is the key.
 func Join(keys ...Key) Key {
 	return func(ctx context.Context, c *Call) string {
-		return stint.Internal().JoinKey(len(keys), func(i int) string { return keys[i](ctx, c) })
+		return stint.Internal(friend.Of{}).JoinKey(len(keys), func(i int) string { return keys[i](ctx, c) })
 	}
 }

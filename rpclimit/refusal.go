@@ -17,6 +17,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // Refusal is the status of a call that does not reach its handler, or its server. The interceptors
@@ -134,7 +135,7 @@ func (g *Gate) refusal(a *Answer) *Refusal {
 // *stint.RefusedError, such as that of a stint.Guard: as a Server with the Dialect d refuses, with the Message of
 // the error, and with UNAVAILABLE if Limiter.Instance refused. Packages grpclimit and connectlimit have Refuse, which makes it the error of their library.
 func RefusalOf(d httplimit.Dialect, err error) (refused *Refusal, ok bool) {
-	decision, message, ok := stint.Internal().Refused(err)
+	decision, message, ok := stint.Internal(friend.Of{}).Refused(err)
 	if !ok {
 		return nil, false
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/internal/room"
 )
@@ -163,7 +164,7 @@ func (g *Gate) Begin(ctx context.Context, c *Call) (running *Running, refused *R
 
 // asking is ctx for a Decide.
 func (g *Gate) asking(ctx context.Context) context.Context {
-	return stint.Internal().WithOnError(ctx, g.server.OnError)
+	return stint.Internal(friend.Of{}).WithOnError(ctx, g.server.OnError)
 }
 
 // addr returns the client's address as package room asks for it.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -119,7 +120,7 @@ func TestAsksCarryLimitAndPenalty(t *testing.T) {
 	if r.Limits[0].Spec().Name != "r" || r.Penalty.Spec().Name != "r" {
 		t.Errorf("limit %q and penalty %q must have the rule's name", r.Limits[0].Spec().Name, r.Penalty.Spec().Name)
 	}
-	if err := stint.Internal().Check(&stint.Request{Asks: out.Asks}); err != nil {
+	if err := stint.Internal(friend.Of{}).Check(&stint.Request{Asks: out.Asks}); err != nil {
 		t.Error(err)
 	}
 }

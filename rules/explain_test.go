@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -158,7 +159,7 @@ func TestExplainAgrees(t *testing.T) {
 				t.Fatalf("Asks: %+v\nExplain: %+v", m, x)
 			}
 			if len(asks) > 0 {
-				if err := stint.Internal().Check(&stint.Request{Asks: asks}); err != nil && !errors.Is(err, stint.ErrRequest) {
+				if err := stint.Internal(friend.Of{}).Check(&stint.Request{Asks: asks}); err != nil && !errors.Is(err, stint.ErrRequest) {
 					t.Fatal(err)
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -146,7 +147,7 @@ func checkAsks(t *testing.T, s *rules.Set, in *rules.Input, out *rules.Matches) 
 		}
 	}
 	if len(out.Asks) > 0 {
-		if err := stint.Internal().Check(&stint.Request{Asks: out.Asks}); err != nil {
+		if err := stint.Internal(friend.Of{}).Check(&stint.Request{Asks: out.Asks}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	bcp47 "golang.org/x/text/language"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/message"
 )
 
@@ -59,7 +60,7 @@ func (m *Messages) Text(d *stint.Decision, byHand bool, languages string) string
 		place = bannedText
 	}
 	t := m.texts[place]
-	if s := m.texts[stillBannedText]; s != nil && place == bannedText && stint.Internal().BanRan(d) {
+	if s := m.texts[stillBannedText]; s != nil && place == bannedText && stint.Internal(friend.Of{}).BanRan(d) {
 		t = s
 	}
 	if t == nil {

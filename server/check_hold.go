@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/limittext"
 )
 
@@ -232,7 +233,7 @@ func (d *holdBytes) number() uint64 {
 
 // add adds what an ask holds, if it holds anything. by is who allowed it.
 func (h *checkHold) add(a *stint.Ask, by stint.Source, shadow bool) {
-	if stint.Internal().HoldsBy(a) && by <= stint.ByLocal {
+	if stint.Internal(friend.Of{}).HoldsBy(a) && by <= stint.ByLocal {
 		h.asks = append(h.asks, heldAsk{a.Key, a.Limit, a.Units(), by, shadow})
 	}
 }

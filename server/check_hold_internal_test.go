@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 func manyHeld() *checkHold {
@@ -144,7 +145,7 @@ func FuzzHold(f *testing.F) {
 			}
 			request.Asks = append(request.Asks, stint.Ask{Key: c.Key, Limit: c.Limit, Cost: c.Units})
 		}
-		if err := stint.Internal().Check(&request); err != nil {
+		if err := stint.Internal(friend.Of{}).Check(&request); err != nil {
 			t.Errorf("%x: %v", data, err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -459,7 +460,7 @@ func (s *Server) answered(ctx context.Context, t *evaluation, g *group) error {
 		return a.Err
 	}
 	if a.Err == nil && t.ending != nil {
-		t.ending.keep(ctx, kept{stint.Internal().Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, t.counters})
+		t.ending.keep(ctx, kept{stint.Internal(friend.Of{}).Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, t.counters})
 	}
 	t.counters.fellBack(g.rules, a)
 	return a.Err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // fleetOptions are the options of the layers before the store, from the settings.
@@ -139,7 +140,7 @@ func withoutRoom(g *group, a *stint.Answer) {
 		}
 	}
 	for i := range g.request.Asks {
-		a.Each[i] = stint.Internal().ByPolicy(&g.request.Asks[i])
+		a.Each[i] = stint.Internal(friend.Of{}).ByPolicy(&g.request.Asks[i])
 	}
 	a.Decision, a.Err = stint.Strictest(a.Each), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 )
@@ -56,7 +57,7 @@ func (s *Server) holdsFinding() (f rules.Finding, near bool) {
 			return f, false
 		}
 	}
-	made, most := stint.Internal().RoomOfHolds(m)
+	made, most := stint.Internal(friend.Of{}).RoomOfHolds(m)
 	return rules.Finding{Code: rules.CodeManyHolds, Text: fmt.Sprintf("this instance holds %d of at most %d in its own memory, beyond which requests that hold are answered with 503: "+
 		"raise max_keys, of which this is a sixteenth, or lower how long limits hold", made, most)}, made >= most-most/10
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/recent"
@@ -423,10 +424,10 @@ func (c ruleCounters) skipped(all ...*rules.Rule) {
 // fellBack counts the rules whose on_store_error decided. A rule of several limits is there
 // several times in a row.
 func (c ruleCounters) fellBack(all []*rules.Rule, a *stint.Answer) {
-	running := a.Outcome == stint.Banned && a.Limit == nil && !stint.Internal().IsShared(a.By)
+	running := a.Outcome == stint.Banned && a.Limit == nil && !stint.Internal(friend.Of{}).IsShared(a.By)
 	var last *rules.Rule
 	for i, r := range all {
-		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && !stint.Internal().IsShared(a.Each[i].By)) {
+		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && !stint.Internal(friend.Of{}).IsShared(a.Each[i].By)) {
 			last = r
 			if counter := c.of(r); counter.fallback != nil {
 				counter.fallback.Inc()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
@@ -79,7 +80,7 @@ func (w *storeWatch) probeSeconds(ctx context.Context, store stint.Store) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if err := stint.Internal().Probe(bounded, store, aSecond, probeKey); ctx.Err() == nil {
+	if err := stint.Internal(friend.Of{}).Probe(bounded, store, aSecond, probeKey); ctx.Err() == nil {
 		w.seconds.Store(&probed{err})
 	}
 }
@@ -88,7 +89,7 @@ func (w *storeWatch) probeSeconds(ctx context.Context, store stint.Store) {
 func (s *Server) storeDecides(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return stint.Internal().Probe(ctx, s.limiter.Store, nil, probeKey)
+	return stint.Internal(friend.Of{}).Probe(ctx, s.limiter.Store, nil, probeKey)
 }
 
 // probeStore asks the store once, and keeps the result.

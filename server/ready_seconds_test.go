@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -20,7 +21,7 @@ import (
 type secondsAway struct{ stint.Store }
 
 func (secondsAway) Partition(l *stint.Limit, _ string) string {
-	if stint.Internal().UnderAMinute(l) {
+	if stint.Internal(friend.Of{}).UnderAMinute(l) {
 		return "seconds"
 	}
 	return "first"

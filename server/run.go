@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // Listeners are the listeners on which Run serves. A nil one is not served.
@@ -123,7 +124,7 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 		_ = d.server.Close() // of what has not ended even so
 	}
 	running.Wait()
-	for deadline := time.Now().Add(settleTimeout); stint.Internal().Owes(s.decider) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(settleTimeout); stint.Internal(friend.Of{}).Owes(s.decider) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // what the store did not settle in time is sent again meanwhile
 	}
 	close(errs)

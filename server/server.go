@@ -20,6 +20,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/admin"
@@ -198,9 +199,9 @@ func New(c Config) *Server {
 	s.decider = s.limiter
 	if s.fleet.IsLayered() {
 		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
-		stint.Internal().SetMaxOwed(s.decider, s.footprint.MaxOwed())
+		stint.Internal(friend.Of{}).SetMaxOwed(s.decider, s.footprint.MaxOwed())
 	}
-	stint.Internal().OnLost(s.decider, s.lostLater)
+	stint.Internal(friend.Of{}).OnLost(s.decider, s.lostLater)
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics, s.sampled)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -173,7 +174,7 @@ func (c *shadows) keep(ctx context.Context, l *stint.Limiter, i int) {
 	for j := range all {
 		all[j] = c.rules[i]
 	}
-	c.endings[i].keep(ctx, kept{stint.Internal().Keep(l, r, a.Each, &a.Decision), r.Asks, all, c.counters[i]})
+	c.endings[i].keep(ctx, kept{stint.Internal(friend.Of{}).Keep(l, r, a.Each, &a.Decision), r.Asks, all, c.counters[i]})
 }
 
 // answer gives the groups their answers.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // simulatedJSON is a line that Simulate writes.
@@ -105,7 +106,7 @@ func (s *simulation) simulate(ctx context.Context, line []byte, out *json.Encode
 		return badInput("t_us: want the instant in µs since 1970")
 	}
 	at := time.UnixMicro(q.at)
-	if err := stint.Internal().Check(&stint.Request{At: at, Asks: anything}); err != nil {
+	if err := stint.Internal(friend.Of{}).Check(&stint.Request{At: at, Asks: anything}); err != nil {
 		return err
 	}
 	event := s.request

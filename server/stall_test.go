@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -44,7 +45,7 @@ rules:
 									t.Errorf("%s: %s, %v", operation, say(&v, err), err)
 									return
 								}
-								if !stint.Internal().IsShared(v.By) {
+								if !stint.Internal(friend.Of{}).IsShared(v.By) {
 									last.Store(asked.UnixNano())
 								}
 								time.Sleep(5*time.Millisecond + rand.N(10*time.Millisecond))

@@ -8,11 +8,12 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // The answer to a request is the same whether it is made of verdicts or of decisions.
 func TestStricterThan(t *testing.T) {
-	limit, kit := stint.MustLimit("1 per 1s"), stint.Internal()
+	limit, kit := stint.MustLimit("1 per 1s"), stint.Internal(friend.Of{})
 	for range 100_000 {
 		asks, each := make([]counts.Ask, 1+rand.IntN(4)), []stint.Decision{}
 		var of []stint.Ask

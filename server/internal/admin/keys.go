@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
@@ -217,7 +218,7 @@ func (a *API) refundKey(c *call) (int, any, error) {
 	}
 	return keyAnswer(a.changeKey(c, k, "refund", func() error {
 		r := k.request(counted, in.Cost)
-		if err := stint.Internal().Check(r); err != nil {
+		if err := stint.Internal(friend.Of{}).Check(r); err != nil {
 			return err
 		}
 		return stint.Refund(c.Context(), a.Limiter.Store, r)

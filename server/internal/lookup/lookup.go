@@ -12,6 +12,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -140,7 +141,7 @@ func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
 		case a.OnError == stint.OnErrorDeny:
 			return ErrDenied
 		default:
-			out[i] = stint.Internal().ByPolicy(a)
+			out[i] = stint.Internal(friend.Of{}).ByPolicy(a)
 		}
 	}
 	return nil
@@ -177,7 +178,7 @@ func (v *View) sentence(r *stint.Request, out []stint.Decision) (running stint.D
 	return running, by, came, nil
 }
 
-var internal = stint.Internal()
+var internal = stint.Internal(friend.Of{})
 
 // Record is the state of a key under a penalty.
 func (v *View) Record(key string, p *stint.Penalty) (stint.Record, error) {

@@ -1,0 +1,7 @@
+// Package friend closes doors of public packages to other modules: see Of.
+package friend
+
+// Of is the argument of functions that only packages below this module's path may call, such as
+// stint.Internal. Others cannot import this package to name the type, and no nil, constant or
+// struct{}{} of theirs converts to it: the field keeps out struct types of other packages.
+type Of struct{ _ struct{} }
