@@ -97,7 +97,7 @@ bench-waiting:
 
 bench-go:
 	@scripts/get redis-server
-	go test -run '^$$' -bench . -benchmem . ./redislimit/... ./rules ./httplimit ./grpclimit ./server
+	go test -run '^$$' -bench . -benchmem . ./redislimit/... ./server/rules ./httplimit ./grpclimit ./server
 
 screenshots:
 	@scripts/get chromium-headless-shell

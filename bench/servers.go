@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Each is a server process, asked over loopback. Clients and upstreams are in the worker's.

@@ -3,8 +3,8 @@ package server
 import (
 	"cmp"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/alerts"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // newAlerts makes what evaluates the alerts of the rules.

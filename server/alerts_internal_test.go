@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // usageCases are what a request may meet: no alert about keys, one whose line its key is below,

@@ -19,9 +19,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/attack"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // attacked is a gateway, or what stands in the place of one, before a real upstream.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // originals are the headers in which proxies describe the original request. The set whose URI

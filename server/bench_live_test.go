@@ -13,8 +13,8 @@ import (
 
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // manyRules is a file of n rules, each for a path of its own. One counts client.ip.

@@ -15,8 +15,8 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/usage"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const (

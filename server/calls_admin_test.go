@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const shopCalls = `

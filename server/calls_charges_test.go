@@ -9,9 +9,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Units that a call gives back while the store is away go to this instance's share alone. What a refused call

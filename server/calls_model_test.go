@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // modelRule is a limit in one window, and modelAsk what a call asks of one value.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Instances over one Redis count calls together: what they hold for each other's callers, what they

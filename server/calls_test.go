@@ -14,9 +14,9 @@ import (
 
 	"github.com/stintdev/stint"
 	layers "github.com/stintdev/stint/fleet"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // newCalls is newServer with the rules of a file of Envoy's form, too.

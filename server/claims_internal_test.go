@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/claims/claimstest"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Every API reads the token and explains it.

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/dashboard"
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Documents keeps what a fleet shares: a few named documents, each in versions with numbers

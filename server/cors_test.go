@@ -11,9 +11,9 @@ import (
 
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/await"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const app, stranger = "https://app.example.com", "https://evil.example"

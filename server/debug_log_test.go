@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // For debugging, the log has each decision with the state of each limit, and keys as privacy allows.

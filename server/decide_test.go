@@ -14,8 +14,8 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // The kill switch goes before the safelist, that before the blocklist, and that

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Calls is how a rate limit service of Envoy decides its calls: rules.Descriptors.Each and Quota of

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/await"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // modelCall is a request to an API of language models, and its answer.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const shaped = `

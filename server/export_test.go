@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/live"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // SetHeaderTimeout changes how long a client may take to send headers, for tests that

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/readfile"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Open reads the certificates, tokens, secrets and keys of tokens that the settings name.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // A rule whose costs no response has is found after 20 responses, once; errors are no responses of that

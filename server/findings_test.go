@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // codes are those of a server's findings.

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/rulestest"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Whatever the rules are, each door decides one history alike: checks, a simulation, a preview, and

@@ -12,8 +12,8 @@ import (
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/places"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Gateway returns the handler that limits requests and passes them on to the upstreams of

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // group is one request to the store. Of an HTTP request or a check there is one group of all rules

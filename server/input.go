@@ -11,8 +11,8 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/internal/httpfield"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/strictjson"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // noRequest is the reason why a well-formed check does not describe a request that a server

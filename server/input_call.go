@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // A check, an event or an explanation can be about a call of Envoy's rate limit service:

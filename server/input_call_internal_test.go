@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // A check can be about a call of Envoy's service. Descriptors without hits_addend take the cost of

@@ -18,9 +18,9 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/claims/claimstest"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // byClaims has one request an hour for each subject, and one for each client without.

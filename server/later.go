@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Some answers are made after the response to the request for them: background responses, batches,

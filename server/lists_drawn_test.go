@@ -16,9 +16,9 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/internal/rulestest"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Whatever the rules are, and whatever happened, a list is answered as the same checks one after another,

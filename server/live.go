@@ -7,8 +7,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/live"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // newLive returns the live numbers of this server.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // sampledLog logs failures that may last, and what clients can cause. It logs the first line of

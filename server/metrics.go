@@ -15,9 +15,9 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/friend"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/recent"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // metrics are the metrics of a Server. If you add one, add it to docs/metrics.md; a test

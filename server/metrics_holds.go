@@ -7,7 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // holdCounters are the counters of a rule with limits that are held. A nil holdCounters counts

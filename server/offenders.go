@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/heavy"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // newOffenders returns what counts offenders; nil: nothing does.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/room"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // watching is a rule that counts responses to a request as violations of its key.

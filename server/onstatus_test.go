@@ -15,9 +15,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // asTold answers with the status that the path ends in, after early hints.

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/recent"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const (

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // awayReports fail while away, and can be flushed.

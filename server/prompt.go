@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/internal/usage"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // maxPrompt is how much of the body of a request is read for tokens, in bytes, and how long it may become

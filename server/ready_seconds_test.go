@@ -12,9 +12,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // secondsAway is a store of two servers: that of limits of less than a minute is away.

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // refusalLog logs refusals, and decisions without the store. Clients cause them as often as

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // lockedBuffer is a buffer that goroutines share.

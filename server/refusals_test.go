@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/await"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // lines are those of a log in JSON with this message, without their time.

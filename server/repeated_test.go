@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // repeatedRules count by a header and by a parameter.

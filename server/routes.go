@@ -9,8 +9,8 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/httpfield"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // routes are the gateway's, in the order of the search: those for one host before those for any

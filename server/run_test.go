@@ -16,8 +16,8 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // refuses tells whether nobody listens at addr, which may take a moment to be so.

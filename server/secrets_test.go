@@ -12,9 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const peppered = `rules: [{name: user, key: 'hmac(secrets.pepper, attrs.user)', limits: [5 per 1m]}]`

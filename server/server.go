@@ -21,7 +21,6 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/friend"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/alerts"
@@ -35,6 +34,7 @@ import (
 	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Config is what a Server is made of. Only Rules must be given.

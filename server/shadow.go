@@ -10,7 +10,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // The refusals of rules in shadow mode are counted, and returned to callers who ask for them.

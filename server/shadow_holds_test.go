@@ -11,8 +11,8 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const shadowHolds = `rules:

@@ -12,7 +12,7 @@ import (
 	"github.com/stintdev/stint"
 	layers "github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // What a request did cost is charged once under the limit by which it was held, whatever becomes of

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // firstAttempt bounds how long a start waits for the store, so that no request is decided by the

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // newServer is a Server with these rules, in memory unless a change says

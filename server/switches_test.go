@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // The kill switch works, and so does every other, while a mode is set of a rule

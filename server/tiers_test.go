@@ -11,8 +11,8 @@ import (
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // What a partner asks does not make room for the anonymous caller of the same key: at

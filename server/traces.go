@@ -13,9 +13,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/otellimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/traces"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // tracing makes the spans of a Server: of requests, of decisions, of calls of the store and of

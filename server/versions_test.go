@@ -8,8 +8,8 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // version is a server that runs one of two versions of a rule, with an override of the

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Load returns a Server with the rules and settings of the file at path, or of all files in

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func printReach(w io.Writer, r adminapi.Reach) {

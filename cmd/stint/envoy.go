@@ -22,12 +22,12 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
 	"github.com/stintdev/stint/server/envoy/quota"
 	"github.com/stintdev/stint/server/envoy/stats"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // envoyChoice is what the flags of "stint envoy" say.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Tokens that an instance knows, where it wants one.

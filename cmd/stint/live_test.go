@@ -20,8 +20,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/stintdev/stint/internal/await"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // TestLive makes the calls in testdata/live.txt, each to an instance that was started for

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stintdev/stint/internal/spelling"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func rulesCommand() *cobra.Command {

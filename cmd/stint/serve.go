@@ -16,9 +16,9 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWriter) error {

@@ -14,9 +14,9 @@ import (
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 type choice struct {

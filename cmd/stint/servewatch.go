@@ -12,9 +12,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // watch takes over rules as the configuration changes from files, until ctx is done. On an error it

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func simulateCommand() *cobra.Command {

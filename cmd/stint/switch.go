@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func switchCommand() *cobra.Command {

@@ -3,7 +3,7 @@ package adminapi
 import (
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Alerts are all alerts of the rules, and what they are about now.

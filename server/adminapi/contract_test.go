@@ -9,8 +9,8 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // The types have the members that docs/admin-api.yaml gives them, and no others. Members

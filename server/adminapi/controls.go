@@ -1,6 +1,6 @@
 package adminapi
 
-import "github.com/stintdev/stint/rules"
+import "github.com/stintdev/stint/server/rules"
 
 // Switches are the kill switch and the modes of the rules: as the file says, as set at run
 // time (nil: not set), and as in force now.

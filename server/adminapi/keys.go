@@ -3,7 +3,7 @@ package adminapi
 import (
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // KeyRequest is about a key under a rule, to show it or to reset it. Tier is the tier

@@ -3,7 +3,7 @@ package adminapi
 import (
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Offenders are the heaviest, the first the worst. The query of GET /v1/offenders:

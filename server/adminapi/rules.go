@@ -3,7 +3,7 @@ package adminapi
 import (
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Rules are the rules that decide at this instance.

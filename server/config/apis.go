@@ -5,7 +5,7 @@ import (
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // CheckAPI says who may use the check API. Its address and TLS are CheckListen and CheckTLS

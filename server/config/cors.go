@@ -7,7 +7,7 @@ import (
 
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // CORS says which pages of other origins may read the gateway's answers, and the refusals that a proxy

@@ -2,7 +2,7 @@ package config
 
 import (
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // TLSFiles names the certificate that a listener shows, and the authorities of clients, as

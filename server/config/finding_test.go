@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Of the examples in docs/errors.md, those of findings in the settings show theirs, and their mended

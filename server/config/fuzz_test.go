@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/internal/golden"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 var problemLine = regexp.MustCompile(`^stint\.yaml:(\d+:\d+: \S|.*and \d+ more$)`)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // JWT says in which header requests have the tokens of clients (JSON Web Tokens), and when

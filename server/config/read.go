@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Read reads a whole configuration from files: the section "server", which at most one file

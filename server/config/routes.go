@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 	"golang.org/x/net/http/httpguts"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Settings is the section "server" of a configuration file; read.go has the names of the

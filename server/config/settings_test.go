@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/internal/golden"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // read reads the settings of a file.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // queuesInVain finds rules that delay nothing, because a place in their queue leaves later than a

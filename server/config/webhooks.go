@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Webhook is where messages about alerts are sent. It does not hold a secret if URLFile and

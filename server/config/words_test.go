@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // nonsense is a word that no field takes.

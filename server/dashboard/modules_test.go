@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // run calls functions of the page's modules in Node: each call is module, function and

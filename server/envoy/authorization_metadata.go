@@ -5,8 +5,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // decisionMetadata returns what access logs and filters of Envoy can read of a decision, as

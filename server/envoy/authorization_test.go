@@ -29,10 +29,10 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // serverOf returns a Server with rules, which may be changed before it is used.

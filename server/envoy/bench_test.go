@@ -25,10 +25,10 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const benchFile = `

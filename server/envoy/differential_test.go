@@ -18,11 +18,11 @@ import (
 	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
 	"github.com/stintdev/stint/server/envoy/envoymodel"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // composed is the service as "stint envoy" composes it, by these variables and files.

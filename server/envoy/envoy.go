@@ -7,8 +7,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Decider is what package envoy needs of a *server.Server.

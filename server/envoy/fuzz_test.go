@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const fuzzFile = `

@@ -26,10 +26,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/stintdev/stint/internal/golden"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // TestGolden makes the calls of testdata/calls.txt with a client of gRPC, to a server of its rules. A

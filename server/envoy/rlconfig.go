@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // serveConfig answers /rlconfig: a line for each rule in force from files of Envoy's form, sorted.

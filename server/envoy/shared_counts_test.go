@@ -17,9 +17,9 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const sharedCounts = `

@@ -16,10 +16,10 @@ import (
 	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // While Redis does not answer, a rule decides by its on_store_error: only a rule that denies is an

@@ -28,7 +28,7 @@ import (
 
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/readfile"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Follow gets configurations from the management server until ctx is done: all of them at the start

@@ -27,8 +27,8 @@ import (
 
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // management is a management server of go-control-plane.

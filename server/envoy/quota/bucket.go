@@ -13,9 +13,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/room"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/envoy/internal/caller"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // bucket is what all streams of this instance share that subscribe to one bucket.

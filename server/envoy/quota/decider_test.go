@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // decider decides by one limit for each first value of a bucket, in memory, as a *server.Server does

@@ -18,9 +18,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/attack"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/envoy/quota"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // While the store is away, nothing is assigned, and proxies do what they were configured to do when their

@@ -26,9 +26,9 @@ import (
 
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/room"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/envoy/internal/caller"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Decider is what package quota needs of a *server.Server.

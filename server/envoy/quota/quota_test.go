@@ -11,8 +11,8 @@ import (
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/envoy/quota"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // scene is a Service and some proxies, without delays.

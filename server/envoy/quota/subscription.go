@@ -9,8 +9,8 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/room"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // strategy is what a proxy was assigned.

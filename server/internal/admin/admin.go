@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/alerts"
@@ -22,6 +21,7 @@ import (
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // API is the admin API of a server. It must not be changed once it is in use.

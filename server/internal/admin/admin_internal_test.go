@@ -15,12 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func tokenFile(t *testing.T, text string) string {

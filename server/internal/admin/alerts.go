@@ -3,9 +3,9 @@ package admin
 import (
 	"net/http"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func (a *API) listAlerts(*call) (int, any, error) {

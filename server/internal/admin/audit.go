@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Audit records changes that operators make: in the log of the instance that was called, and in

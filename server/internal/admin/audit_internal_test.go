@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Keys are in the audit as they are shown elsewhere, however deep; all else stays.

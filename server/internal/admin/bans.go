@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func (a *API) listBans(c *call) (int, any, error) {

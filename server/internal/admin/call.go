@@ -15,12 +15,12 @@ import (
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/limittext"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/strictjson"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // call is one call of the admin API.

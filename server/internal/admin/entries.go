@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // change makes a change of the controls for c's caller. An error is a *callError.

@@ -9,9 +9,9 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/spelling"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/lookup"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // keyCall is a call about a key under a rule.

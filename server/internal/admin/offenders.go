@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/limittext"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/offenders"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // OffendersQuery asks for offenders.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // versionOf is v without its text.

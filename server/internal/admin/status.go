@@ -3,8 +3,8 @@ package admin
 import (
 	"net/http"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func (a *API) showStatus(c *call) (int, any, error) {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/strictjson"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func (a *API) showSwitches(*call) (int, any, error) {

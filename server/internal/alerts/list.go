@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/limittext"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // mostKeysShown is how many keys of an alert List returns.

@@ -12,8 +12,8 @@ import (
 	"unicode"
 
 	"github.com/stintdev/stint/internal/spelling"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Message is what a webhook is sent at once. In JSON it is the body of the kind json.

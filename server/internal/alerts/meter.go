@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/live"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const (

@@ -3,7 +3,7 @@ package alerts
 import (
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // The states of an alert. Unknown is shown in place of another but firing while the condition is not

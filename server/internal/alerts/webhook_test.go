@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 func put(t *testing.T, text string) string {

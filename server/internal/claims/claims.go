@@ -20,9 +20,9 @@ import (
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/readfile"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/strictjson"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // longestToken is the size of the longest token that is read, in bytes.

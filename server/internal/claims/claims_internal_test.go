@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/claims/claimstest"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // What is remembered of tokens is bounded in bytes, and what is used stays.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Options are the parts of a Control. All fields are required unless their comment says

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/address"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Edit is an edit of controls. It is data, so that it can be saved until the store is back. The

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Change is a change of the controls. A change that the store does not have yet is pending. It

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // ConflictError means that rules were not pushed because the version that they were to follow

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Announcer is Documents by which instances announce to each other which rules they have.

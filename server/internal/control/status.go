@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/address"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Status is what is in force at an instant, and why.

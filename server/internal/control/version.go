@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // The documents of a fleet.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Policy says which pages may read the answers of a server. A nil Policy changes nothing. It may be used from

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // away is reports that fail on demand.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/heavy"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/rules"
 )
 
 var parsed = sync.OnceValue(func() *rules.Set {

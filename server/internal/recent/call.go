@@ -3,7 +3,7 @@ package recent
 import (
 	"encoding/binary"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // What a call of Envoy's service and its descriptors have.

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // halves are the 16 bytes of an address. An IPv4 address is the same as the IPv6 address that

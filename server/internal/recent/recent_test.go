@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 const window = 5 * time.Minute

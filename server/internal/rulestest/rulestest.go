@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Scenario is a set of rules, and what happens under them.

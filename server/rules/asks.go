@@ -1,0 +1,312 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/rules/internal/expr"
+)
+
+// Matches is what Set.Asks finds. The zero Matches is ready for use, and reusing one saves
+// memory. It must not be used from several goroutines at once.
+type Matches struct {
+	// List is the list that decided, by Entry: Asks is empty then. Unlisted: none did.
+	List  List
+	Entry ListEntry
+	// Asks has an ask for each limit of each rule that applies, in the file's
+	// order, and one without a limit for a rule that has none; empty where none
+	// applies. No two share both Key and Limit.ID.
+	Asks []stint.Ask
+	// Rules[i] is the rule of Asks[i].
+	Rules []*Rule
+	// Ban is the manual ban that decided; nil: none did. Asks is empty then. BanRule is its
+	// rule; nil: it bans a network. Networks go before keys, and among several the longest
+	// ban decides. BanLeft is how long it still runs; stint.Never: without an end.
+	Ban     *Ban
+	BanRule *Rule
+	BanLeft time.Duration
+	// Spared are the budgets that a request does not ask because it uses no tokens, if it reads an
+	// answer that may have been made later (Endpoint.ReadsLater).
+	Spared []Spared
+	// Unread are rules in shadow mode that ask nothing, because the request is malformed
+	// for them, or because the rules before them ask stint.MaxAsks limits already.
+	Unread []*Rule
+	// Descriptors has an element for each of Input.Descriptors, in their order; empty where
+	// there are none, or if Ban or List decided.
+	Descriptors []DescriptorMatch
+	// GiveBack are the units that descriptors give back. They are not among Asks.
+	GiveBack []stint.Ask
+	// Claims are those that Instance.Claims found; nil: no expression needed them.
+	Claims map[string]any
+
+	evaluation evaluation
+	counted    map[sharedAsk]int // the asks of a call with many descriptors; see sameAsk
+}
+
+func (m *Matches) reset() {
+	m.clearAsks()
+	m.Spared = nil
+	m.clearDescriptors()
+	clear(m.Unread)
+	m.Unread = m.Unread[:0]
+	m.List, m.Entry = Unlisted, ListEntry{}
+	m.Ban, m.BanRule, m.BanLeft = nil, nil, 0
+	m.Claims = nil
+}
+
+// close drops what belongs to the request.
+func (m *Matches) close() {
+	m.Claims = m.evaluation.found
+	m.evaluation.close()
+}
+
+func (m *Matches) clearAsks() {
+	clear(m.Asks)
+	clear(m.Rules)
+	m.Asks, m.Rules = m.Asks[:0], m.Rules[:0]
+}
+
+func (m *Matches) clearDescriptors() {
+	clear(m.Descriptors)
+	clear(m.GiveBack)
+	clear(m.counted)
+	m.Descriptors, m.GiveBack = m.Descriptors[:0], m.GiveBack[:0]
+}
+
+func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
+	if m.Ban == nil || left > m.BanLeft {
+		m.Ban, m.BanRule, m.BanLeft = b, r, left
+	}
+}
+
+// Asks finds what applies to in and puts it into out, in place of what was there. Keys may
+// share memory with in; nothing else of in is kept. An error wraps stint.ErrRequest and names
+// the rule and the field that in is malformed for; out is empty then. Rules in shadow mode
+// cause no errors. Several goroutines may call it at once, each with its own out.
+func (s *Set) Asks(in *Input, out *Matches) error {
+	out.reset()
+	if !s.Enabled {
+		return nil
+	}
+	if err := s.check(in); err != nil {
+		return err
+	}
+	out.evaluation.open(s, in)
+	defer out.close()
+	list, entry, err := s.listed(&out.evaluation)
+	if err != nil {
+		return err
+	}
+	if list != Unlisted {
+		out.List, out.Entry = list, entry
+		return nil
+	}
+	if s.bans.entries != nil {
+		if ban, left := s.bans.longest(out.evaluation.client, s.instance); ban != nil {
+			out.banned(nil, ban, left)
+			return nil
+		}
+	}
+	applied, err := s.askRules(out, false)
+	if err == nil && in.Descriptors != nil {
+		var found bool
+		found, err = s.askDescriptors(out)
+		applied = applied || found
+	}
+	if err == nil && !applied && s.hasDefault {
+		_, err = s.askRules(out, true)
+	}
+	if err != nil {
+		out.reset()
+		return err
+	}
+	if out.Ban != nil {
+		out.clearAsks()
+		out.clearDescriptors()
+	}
+	return nil
+}
+
+// AsksContext is Asks, but stops between two rules when ctx ends. The error is the cause then.
+func (s *Set) AsksContext(ctx context.Context, in *Input, out *Matches) error {
+	out.evaluation.stop = ctx.Done()
+	err := s.Asks(in, out)
+	out.evaluation.stop = nil
+	if errors.Is(err, errStopped) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+var errStopped = errors.New("the context has ended")
+
+// askRules adds what the default rules ask, or all others; applied: an enforced one applies.
+func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
+	inShadow := 0 // limits asked by rules in shadow mode
+	for _, r := range s.written() {
+		if r.Mode == Off || r.Default != byDefault {
+			continue
+		}
+		if out.evaluation.stopped() {
+			return applied, errStopped
+		}
+		before := len(out.Asks)
+		ok, err := r.asks(out)
+		switch {
+		case r.Mode == Enforce:
+			if err != nil {
+				return applied, err
+			}
+			applied = applied || ok
+		case err != nil || inShadow+len(out.Asks)-before > stint.MaxAsks:
+			out.Asks, out.Rules = out.Asks[:before], out.Rules[:before]
+			out.Unread = append(out.Unread, r)
+		default:
+			inShadow += len(out.Asks) - before
+		}
+	}
+	return applied, nil
+}
+
+func (r *Rule) asks(out *Matches) (applies bool, err error) {
+	if r.skipsPreflight(out.evaluation.in) {
+		ban, left := r.banOfPreflight(&out.evaluation)
+		if ban != nil {
+			out.banned(r, ban, left)
+		}
+		return ban != nil, nil
+	}
+	if ok, err := r.matches(&out.evaluation); err != nil {
+		return false, r.unmatched(err)
+	} else if !ok {
+		return false, nil
+	}
+	var f found
+	if err := r.find(&out.evaluation, &f); err != nil || !f.applies {
+		return false, err
+	}
+	if f.ban != nil {
+		out.banned(r, f.ban, f.banLeft)
+		return true, nil
+	}
+	before := len(out.Asks)
+	for _, l := range f.limits {
+		if r.spares(&f, l) {
+			if f.late {
+				out.Spared = append(out.Spared, Spared{r, f.key, l})
+			}
+			continue
+		}
+		ask, err := r.ask(&out.evaluation, &f, l)
+		if err != nil {
+			return false, err
+		}
+		out.Asks = append(out.Asks, ask)
+		out.Rules = append(out.Rules, r)
+	}
+	if len(out.Asks) == before && r.Penalty != nil {
+		out.Asks = append(out.Asks, r.askBan(&f))
+		out.Rules = append(out.Rules, r)
+	}
+	return true, nil
+}
+
+// Spared is a budget of a rule, and the key that a request has.
+type Spared struct {
+	Rule  *Rule
+	Key   string
+	Limit *stint.Limit
+}
+
+// askBan only asks whether the key is banned.
+func (r *Rule) askBan(f *found) stint.Ask {
+	return stint.Ask{Key: f.key, Penalty: r.Penalty, OnError: r.OnStoreError}
+}
+
+func (r *Rule) matches(ev *evaluation) (bool, error) {
+	r.readsLeniently(ev)
+	if r.match == nil {
+		return true, nil
+	}
+	return r.match.True(&ev.scope)
+}
+
+// skipsPreflight reports whether in is a preflight that r does not count.
+func (r *Rule) skipsPreflight(in *Input) bool {
+	return in.Request != nil && in.Request.Preflight && !r.Preflights
+}
+
+// banOfPreflight finds the ban by hand under r of a preflight that r does not count. What keeps a request
+// from being counted is no matter then.
+func (r *Rule) banOfPreflight(ev *evaluation) (*Ban, time.Duration) {
+	if r.controls == nil || len(r.controls.bans) == 0 || r.Mode != Enforce {
+		return nil, 0
+	}
+	if ok, err := r.matches(ev); !ok || err != nil {
+		return nil, 0
+	}
+	key, ok, err := r.keyIn(ev)
+	if !ok || err != nil {
+		return nil, 0
+	}
+	return r.controls.banOf(key)
+}
+
+func (r *Rule) unmatched(err error) error { return malformed(err, "rule %q: match", r.Name) }
+
+type found struct {
+	applies bool // there is a key
+	key     string
+	// ban, if it is not nil, decides, and nothing below it is set.
+	ban     *Ban
+	banLeft time.Duration
+	estimate
+	effective
+}
+
+// find fills f, which is zero.
+func (r *Rule) find(ev *evaluation, f *found) (err error) {
+	f.key, f.applies, err = r.keyIn(ev)
+	if err != nil {
+		return malformed(err, "rule %q: key", r.Name)
+	}
+	if !f.applies {
+		return nil
+	}
+	if r.controls != nil && r.Mode == Enforce {
+		if f.ban, f.banLeft = r.controls.banOf(f.key); f.ban != nil {
+			return nil
+		}
+	}
+	if f.estimate, err = r.estimateOf(ev); err != nil {
+		return malformed(err, "rule %q: cost", r.Name)
+	}
+	if r.controls == nil && len(r.Tiers) == 0 {
+		f.limits = r.Limits
+		return nil
+	}
+	f.effective, err = r.effectiveLimits(ev, f.key)
+	return err
+}
+
+func (r *Rule) keyIn(ev *evaluation) (key string, ok bool, err error) {
+	if !r.keyGiven {
+		return ev.defaultKeyText()
+	}
+	key, ok, err = r.key.Key(&ev.scope, stint.MaxKey)
+	if ok && err == nil {
+		err = checkKey(key)
+	}
+	return key, ok && err == nil, err
+}
+
+func malformed(err error, where string, args ...any) error {
+	var ambiguous *AmbiguousError
+	if errors.As(err, &ambiguous) {
+		return fmt.Errorf("rules: %s: %w", fmt.Sprintf(where, args...), ambiguous)
+	}
+	return fmt.Errorf("rules: %w: %s: %s", stint.ErrRequest, fmt.Sprintf(where, args...), expr.Clip(err.Error()))
+}

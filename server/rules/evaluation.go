@@ -1,0 +1,118 @@
+package rules
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/stintdev/stint/internal/address"
+	"github.com/stintdev/stint/server/rules/internal/expr"
+)
+
+// evaluation is what the expressions of a Set see of one Input.
+type evaluation struct {
+	set    *Set
+	in     *Input
+	client netip.Addr      // in.Addr as clients are compared and counted
+	cost   int64           // that the caller says
+	stop   <-chan struct{} // closed when nobody waits for the result any more; nil: never
+
+	scope                   expr.Scope
+	headers, query, cookies lookups
+	found                   map[string]any // by Instance.Claims
+
+	// A bit for each tier: whether it was evaluated, and to true.
+	tiersKnown, tiersTrue uint64
+}
+
+func (ev *evaluation) open(s *Set, in *Input) {
+	ev.set, ev.in, ev.client, ev.cost = s, in, s.Client(in), in.cost()
+	v := &ev.scope.Variables
+	v.Client, v.IPv6Prefix, v.Operation, v.Attrs, v.Claims, v.Cost = ev.client, s.IPv6Prefix, in.What(), in.Attrs, ev, ev.cost
+	if in.Descriptors != nil && in.Attrs == nil {
+		v.LateAttrs = ev
+	}
+	if i := s.instance; i != nil && i.Secrets != nil {
+		v.Secrets = i.Secrets.values
+	}
+	if r := in.Request; r != nil {
+		v.HasRequest, v.Method, v.Path, v.Host, v.Route = true, r.Method, r.Path, r.Host, r.Route
+		v.Headers, v.Query, v.Body = (*headerFields)(ev), (*queryFields)(ev), r.Body
+		v.Cookies, v.Credential = (*cookieFields)(ev), ev
+	}
+}
+
+// close drops what belongs to the request, and keeps memory for the next.
+func (ev *evaluation) close() {
+	ev.scope.Close()
+	ev.set, ev.in, ev.client, ev.cost = nil, nil, netip.Addr{}, 0
+	ev.headers, ev.query, ev.cookies, ev.found = lookups{}, lookups{}, lookups{}, nil
+	ev.tiersKnown, ev.tiersTrue = 0, 0
+}
+
+func (ev *evaluation) knowsBody() bool { return ev.in.Request != nil && ev.in.Request.Body != nil }
+
+func (ev *evaluation) stopped() bool {
+	select {
+	case <-ev.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// Attrs are those of a call of Envoy's rate limit service.
+func (ev *evaluation) Attrs() map[string]any { return ev.in.Descriptors.attrs() }
+
+func (ev *evaluation) Claims() (map[string]any, error) {
+	i, r := ev.set.instance, ev.in.Request
+	if ev.in.Claims != nil || r == nil || i == nil || i.Claims == nil {
+		return ev.in.Claims, nil
+	}
+	if i.TokenHeader != "" {
+		if _, _, ambiguous := r.header(i.TokenHeader, &ev.set.repeatable); ambiguous != 0 {
+			return nil, &AmbiguousError{Is: ambiguous, Name: strings.ToLower(i.TokenHeader)}
+		}
+	}
+	ev.found = i.Claims(r)
+	return ev.found, nil
+}
+
+// Credential is that of the request's client.
+func (ev *evaluation) Credential() (string, error) {
+	text, ambiguous, in := ev.in.Request.credential(ev.set.credentialHeaders, &ev.set.repeatable)
+	if ambiguous != 0 {
+		return "", &AmbiguousError{Is: ambiguous, Name: strings.ToLower(in)}
+	}
+	return text, nil
+}
+
+// isInTier evaluates the condition of the i-th tier of the file once for all rules.
+func (ev *evaluation) isInTier(i int) (bool, error) {
+	bit := uint64(1) << i // i is less than maxTiers
+	if ev.tiersKnown&bit == 0 {
+		ok, err := ev.set.tiers[i].True(&ev.scope)
+		if err != nil {
+			return false, malformed(err, "tier %q", ev.set.Tiers[i])
+		}
+		if ev.scope.LenientBody && ev.set.tiers[i].Uses("body") {
+			return ok, nil // other rules may refuse what cannot be read
+		}
+		ev.tiersKnown |= bit
+		if ok {
+			ev.tiersTrue |= bit
+		}
+	}
+	return ev.tiersTrue&bit != 0, nil
+}
+
+func (ev *evaluation) defaultKeyText() (key string, ok bool, err error) {
+	what, who := ev.in.What(), address.Counted(ev.client, ev.set.IPv6Prefix)
+	if what == "" && ev.in.Request != nil {
+		what = ev.in.Request.Route
+	}
+	if what == "" && who == "" {
+		return "", false, nil
+	}
+	joined, err := JoinKey(what, who)
+	return string(joined), err == nil, err
+}

@@ -1,0 +1,64 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stintdev/stint/server/rules/internal/expr"
+)
+
+// findOmitted looks for rules that a client escapes by leaving out what they count by, because no
+// other rule applies then. A match or a blocklist that reads the same shows that somebody thought of it,
+// and without its credential a request gets nothing of the upstream that asks for one.
+func (s *Set) findOmitted(all []keyAt) {
+	var always []*Rule // that have a key whatever a client leaves out
+	for _, r := range s.written() {
+		if r.Mode == Enforce && !r.watches && !r.key.Omits() && !r.key.Uses("claims") && !r.key.Uses("attrs") {
+			always = append(always, r)
+		}
+	}
+	parts := partsOfMatches{}
+	for _, at := range all {
+		r := at.rule
+		if at.node == nil || r.Mode != Enforce || r.watches || !r.key.Omits() || s.isCredential(r) || r.match != nil && r.match.ReadsSame(r.key) {
+			continue
+		}
+		if slices.ContainsFunc(s.blocklist.conditions, r.key.ReadsSame) || slices.ContainsFunc(always, func(other *Rule) bool { return other.countsWithout(r, parts) }) {
+			continue
+		}
+		s.Findings = append(s.Findings, Finding{codeOmitted, at.file.Place(at.node), fmt.Sprintf(
+			"rule %q counts by %s, which a client may leave out: the rule does not apply then, and no other surely does; add one with default: true and key: client.ip, or block such requests", r.Name, expr.Clip(r.Key))})
+	}
+}
+
+// countsWithout reports whether r, which always has a key, is for the requests that other skips for want
+// of one.
+func (r *Rule) countsWithout(other *Rule, parts partsOfMatches) bool {
+	return r.Default || r.match == nil || r.Match == other.Match || r.match.ReadsSame(other.key) || parts.covers(r, other)
+}
+
+// partsOfMatches are what && joins in the matches of rules.
+type partsOfMatches map[*Rule][]string
+
+func (p partsOfMatches) of(r *Rule) []string {
+	parts, known := p[r]
+	if !known {
+		parts = r.match.Conjuncts()
+		p[r] = parts
+	}
+	return parts
+}
+
+// covers reports whether all that other matches surely matches r: each part of r's match is one of
+// other's.
+func (p partsOfMatches) covers(r, other *Rule) bool {
+	return other.match != nil && len(p.of(r)) > 0 && !slices.ContainsFunc(p.of(r), func(part string) bool { return !slices.Contains(p.of(other), part) })
+}
+
+// isCredential reports whether r counts by what its upstream asks for.
+func (s *Set) isCredential(r *Rule) bool {
+	return r.key.Uses("request.credential") || r.Tokens.API != NoTokens || slices.ContainsFunc(r.key.Headers, func(name string) bool {
+		return slices.ContainsFunc(s.credentialHeaders, func(h string) bool { return strings.EqualFold(h, name) })
+	})
+}
