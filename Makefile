@@ -60,13 +60,13 @@ programs:
 test-matrix:
 	@scripts/matrix $(MATRIX)
 
-# bench, connectlimit and examples/frameworks are modules of their own, and so is tools.
+# Over every module: those of the workspace, and those that are built by themselves.
 check:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
-	@go tool -modfile=tools/go.mod actionlint .github/workflows/*.yml
-	@for module in . bench connectlimit examples/frameworks; do \
-	  (set -x; cd $$module && go vet ./... && go tool -modfile="$(CURDIR)/tools/go.mod" staticcheck ./...) || exit 1; \
-	done
+	@$$(go -C tools tool -n actionlint) .github/workflows/*.yml
+	@staticcheck=$$(go -C tools tool -n staticcheck); set -x; \
+	  go vet work; $$staticcheck work; \
+	  for module in bench examples/frameworks; do cd "$(CURDIR)/$$module"; go vet ./...; $$staticcheck ./...; done
 
 chaos:
 	@scripts/get redis-server

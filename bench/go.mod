@@ -9,6 +9,7 @@ require (
 	github.com/redis/rueidis v1.0.79
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/stintdev/stint v0.0.0
+	github.com/stintdev/stint/server v0.0.0
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
 	golang.org/x/sync v0.23.0
@@ -48,6 +49,9 @@ require (
 	github.com/rogpeppe/go-internal v1.16.0 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
+	github.com/stintdev/stint/cmd/stint v0.0.0 // indirect
+	github.com/stintdev/stint/otellimit v0.0.0 // indirect
+	github.com/stintdev/stint/promlimit v0.0.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.47.0 // indirect
@@ -69,6 +73,14 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 )
 
-replace github.com/stintdev/stint => ../
+replace github.com/stintdev/stint => ..
 
 tool github.com/stintdev/stint/cmd/stint
+
+replace github.com/stintdev/stint/cmd/stint => ../cmd/stint
+
+replace github.com/stintdev/stint/otellimit => ../otellimit
+
+replace github.com/stintdev/stint/promlimit => ../promlimit
+
+replace github.com/stintdev/stint/server => ../server
