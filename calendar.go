@@ -33,8 +33,8 @@ func (u CalendarUnit) String() string {
 	return "unit(" + strconv.Itoa(int(u)) + ")"
 }
 
-// ParseCalendarUnit is the inverse of String. It reads names in any case.
-func ParseCalendarUnit(name string) (CalendarUnit, error) {
+// ParseCalendarUnit is the inverse of CalendarUnit.String. It reads names in any case.
+func (internals) ParseCalendarUnit(name string) (CalendarUnit, error) {
 	if i := slices.IndexFunc(unitNames[:], func(n string) bool { return strings.EqualFold(n, name) }); i > 0 {
 		return CalendarUnit(i), nil
 	}

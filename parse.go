@@ -134,7 +134,7 @@ func parseSpec(f []string) (Spec, error) {
 		s.Algorithm = InFlight
 		f = f[2:]
 	} else {
-		if s.Calendar.Unit, err = ParseCalendarUnit(f[2]); err != nil {
+		if s.Calendar.Unit, err = (internals{}).ParseCalendarUnit(f[2]); err != nil {
 			if s.Period, err = limittext.Period(f[2]); err != nil {
 				return s, fmt.Errorf("%w, or day, week, month or year", err)
 			}

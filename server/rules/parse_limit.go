@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules/internal/expr"
@@ -135,7 +136,7 @@ func parseHold(text string) (time.Duration, error) {
 
 // parsePer reads the field per of a limit.
 func parsePer(text string) (stint.CalendarUnit, error) {
-	unit, err := stint.ParseCalendarUnit(text)
+	unit, err := stint.Internal(friend.Of{}).ParseCalendarUnit(text)
 	if err != nil {
 		if _, notTime := limittext.Period(text); notTime == nil {
 			return 0, fmt.Errorf("per %q: must be day, week, month or year; for other times write period: %s", text, text)
