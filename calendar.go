@@ -16,10 +16,10 @@ import (
 type CalendarUnit uint8
 
 const (
-	Day   = CalendarUnit(algo.Day)
-	Week  = CalendarUnit(algo.Week)
-	Month = CalendarUnit(algo.Month)
-	Year  = CalendarUnit(algo.Year)
+	Day   CalendarUnit = CalendarUnit(algo.Day)
+	Week  CalendarUnit = CalendarUnit(algo.Week)
+	Month CalendarUnit = CalendarUnit(algo.Month)
+	Year  CalendarUnit = CalendarUnit(algo.Year)
 )
 
 // unitNames are the names of the units, each in its place.

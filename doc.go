@@ -10,22 +10,71 @@
 //		// come back in d.RetryAfter
 //	}
 //
-// A [Limit] says how much is allowed. A key says whom or what is counted. A
-// [Limiter] asks a [Store] and is what callers use; [Memory] is the store that
-// comes with it. A [Decision] is the answer: a denial is a Decision too, and an
-// error means that nothing could be decided.
-//
-// One [Request] may face several limits under several keys: it is charged under
-// all of them or, if any refuses it, under none. A refused request never costs
-// anything.
-//
-// If the cost of a request is known only when it ends, or if it matters how many run at once,
-// [Limiter.Reserve] holds units meanwhile, and [Reservation.Settle] charges what it did cost.
-//
-// To limit a function, see [Guard]. For HTTP, see package httplimit. For a fleet,
-// redislimit.Open returns a Store of package fleet, which decides in time whatever the network
-// does:
+// For HTTP, see package httplimit. For a fleet, redislimit.Open returns a Store of
+// package fleet, which decides in time whatever the network does:
 //
 //	store, err := redislimit.Open(ctx, "redis://localhost:6379")
 //	limiter := stint.NewLimiter(store)
+//
+// # Say what is allowed
+//
+// A [Limit] says how much is allowed. [ParseLimit] and [MustLimit] read one from a text;
+// [NewLimit] makes one of a [Spec], which has an [Algorithm] or a [Calendar] of windows as long
+// as a [CalendarUnit]. [Unlimited], [NoDebt] and [DefaultHold] are values for it.
+//
+// # Decide
+//
+// A [Limiter] decides, over a [Memory] or the Store that [NewLimiter] is given. A key of up to
+// [MaxKey] bytes says whom or what is counted. [Limiter.Allow] asks about one key under one limit,
+// and [Limiter.Take] decides a [Request] of up to [MaxAsks] asks: it is charged under the limits
+// of all or, if any refuses it, under none. Each [Ask] has its own key and limit.
+// [Limiter.TakeBatch] decides many requests and fills in an [Answer] to each.
+//
+// A [Decision] is the answer: its [Outcome], when to try again (or [Never]), and the [Source] that
+// decided. A denial is a Decision, too, and costs nothing. An error means that nothing could be
+// decided: [ErrRequest] that the caller is wrong, and [ErrFull] that the Store has no room. If the
+// Store does not answer, [OnError] says what follows. [Limiter.Refund] undoes a decision.
+//
+// # Wait
+//
+// [Limiter.Wait], [Limiter.WaitN] and [Limiter.TakeWait] sleep until the caller's turn, in the order
+// in which callers came. A denial is a [RefusedError] there. [Limiter.Pause] makes all wait because
+// a server said so, and [PauseAsk] makes other instances obey.
+//
+// # Reserve
+//
+// If it matters how many requests run at once, [Limiter.Acquire] holds a unit while one runs. If
+// the cost of a request is known only when it ends, [Limiter.Reserve] holds units meanwhile, and
+// [Reservation.Settle] of the [Reservation] charges what it did cost, unless [ErrHoldLost] says
+// that it held nothing any more. [Limiter.Charge] charges what is spent already.
+//
+// Programs that settle what another one holds do a [HoldCall] with a [HoldAction] by
+// [Limiter.Holds]. A [HoldID] names what is held: see [NewHoldID] and [ParseHoldID].
+//
+// # Punish
+//
+// A [Penalty], which [NewPenalty] makes of a [PenaltySpec], warns keys that are refused again and
+// again, and bans them. [Limiter.Violate] counts other violations, [Limiter.Pardon] forgets them, and
+// [Limiter.Record] returns the [Record] of a key.
+//
+// # Guard a function
+//
+// A [Guard] limits a function for each of its callers, and [Guarded] is a function with what is
+// stored of them. [Caller] finds the caller in the context, where [WithSubject] and [WithClient] put
+// it, and [Client] finds the address alone. [Messages] are texts for callers. [Anonymous] says what
+// becomes of calls without a key, which may share [AnonymousKey].
+//
+// # Observe
+//
+// [Limiter.Observe] is called after each decision, and [Limiter.ObserveHold] when a hold ends; packages
+// promlimit and otellimit make metrics of them. [Limiter.Peek] looks at a key and takes nothing, and
+// [Limiter.Banned] lists bans.
+//
+// # Write a store
+//
+// A [Store] keeps counts and decides; [Strictest] makes its answer. It may also be a [BatchTaker],
+// [Refunder], [Resetter], [Violator], [Networked], an [Inspector], which lists what is [Stored], and a
+// [Holder], which keeps each [Hold]. A layer finds those of the Store within by [As] and calls them by
+// [TakeBatch], [Refund], [Reset], [Violate] and [Holds], which return [ErrUnsupported] if there is none.
+// Package limittest tests Stores. [Internal] is for the packages of this module.
 package stint

@@ -21,25 +21,25 @@ type Algorithm uint8
 const (
 	// TokenBucket lets a burst through at once and then as much as comes back,
 	// continuously. It is the cheapest, and right for most limits.
-	TokenBucket = Algorithm(algo.TokenBucket)
+	TokenBucket Algorithm = Algorithm(algo.TokenBucket)
 	// LeakyBucket decides as TokenBucket does and also says, in
 	// Decision.Delay, how long to hold a request so that requests leave at an
 	// even pace.
-	LeakyBucket = Algorithm(algo.LeakyBucket)
+	LeakyBucket Algorithm = Algorithm(algo.LeakyBucket)
 	// FixedWindow counts in windows aligned to the clock (to 1970, UTC), or in those of
 	// Spec.Calendar. Up to twice the amount may pass around the border of two windows.
-	FixedWindow = Algorithm(algo.FixedWindow)
+	FixedWindow Algorithm = Algorithm(algo.FixedWindow)
 	// SlidingLog remembers every admitted request: in no window of one period,
 	// wherever it starts, is more than the amount admitted. A refund returns the
 	// newest units first; a window may then hold as many more.
-	SlidingLog = Algorithm(algo.SlidingLog)
+	SlidingLog Algorithm = Algorithm(algo.SlidingLog)
 	// SlidingWindow approximates SlidingLog by counters of sub-windows, in
 	// constant memory.
-	SlidingWindow = Algorithm(algo.SlidingWindow)
+	SlidingWindow Algorithm = Algorithm(algo.SlidingWindow)
 	// InFlight limits how many units are held at once, by requests that have begun and not
 	// ended. It has no period. A request holds one unit, whatever it costs under other
 	// limits, unless its Ask has a Cost.
-	InFlight = Algorithm(algo.InFlight)
+	InFlight Algorithm = Algorithm(algo.InFlight)
 )
 
 // String is the algorithm's name in files and flags, such as "token_bucket".
