@@ -1,0 +1,120 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// OrDefault is l, or the limit that a nil Limit is.
+func (internals) OrDefault(l *Limit) *Limit { return l.orDefault() }
+
+// WithFallback returns a Limiter that answers in time whatever the network does: where
+// l's Store is Networked, another one over the same counts, those of Instance among
+// them; else l itself.
+func (internals) WithFallback(l *Limiter) *Limiter {
+	s, ok := l.Store.(Networked)
+	if !ok {
+		return l
+	}
+	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, Observe: l.Observe, ObserveHold: l.ObserveHold, OnError: l.OnError, of: l}
+}
+
+// Counted returns the key that a call with key k counts under, and "" if it counts nowhere.
+func (internals) Counted(a Anonymous, k string) (string, error) { return a.key(k) }
+
+// JoinKey makes one key of n parts. It is empty if all of them are.
+func (internals) JoinKey(n int, part func(i int) string) string {
+	var b []byte
+	empty := true
+	for i := range n {
+		text := part(i)
+		empty = empty && text == ""
+		// The length comes first: without a separator, a client can forge none.
+		b = strconv.AppendInt(b, int64(len(text)), 10)
+		b = append(b, ':')
+		b = append(b, text...)
+	}
+	if empty {
+		return ""
+	}
+	return string(b)
+}
+
+// WarnUnnamed logs for a package that limit has no name, if others may count in l's Store.
+func (internals) WarnUnnamed(pkg string, l *Limiter, limit *Limit) {
+	if limit.spec.Name == "" && l.mayBeShared() {
+		slog.Default().Warn(pkg+": a limit without a name shares its counts with all unnamed limits of the same algorithm and period in the store: give it a name",
+			"limit", limit.Terms(), "better", "NAME: "+limit.Terms())
+	}
+}
+
+// TakeOne takes a unit of key under limit. shape: it is refused if its Delay would be longer than
+// maxDelay. An error names the limit.
+func (internals) TakeOne(ctx context.Context, l *Limiter, key string, limit *Limit, shape bool, maxDelay time.Duration) (d Decision, err error) {
+	if shape {
+		d, err = l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, MaxDelay: maxDelay}}}, nil)
+	} else {
+		d, err = l.Allow(ctx, key, limit)
+	}
+	if err != nil {
+		return Decision{}, fmt.Errorf("limit %s: %w", limit, err)
+	}
+	return d, nil
+}
+
+// TakeOrWait takes r as Limiter.TakeWait does; with refuse it does not wait, also for no delay, and a
+// refusal is a *RefusedError. It holds the units of limits that are held. The Reservation is nil if
+// nothing is.
+func (internals) TakeOrWait(ctx context.Context, l *Limiter, r *Request, refuse bool) (held *Reservation, err error) {
+	hold := slices.ContainsFunc(r.Asks, func(a Ask) bool { return a.Limit.IsHeld() })
+	if !refuse {
+		return l.waitFor(ctx, r, hold, nil)
+	}
+	held, d, err := l.take(ctx, r.Asks, hold)
+	if err == nil && !d.Allowed {
+		err = &RefusedError{Decision: d}
+	}
+	return held, err
+}
+
+// Keep returns the Reservation of a request with a Hold that l.Take decided, as Limiter.Reserve
+// does of one that it decides: d is the answer, and each holds those to its asks. nil: r was
+// refused.
+func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Reservation {
+	return l.reservation(r, each, d)
+}
+
+// RefuseDelayed turns d, which is allowed after a Delay longer than longest, into a refusal by the limit
+// with that delay. each are the decisions that d is made of.
+func (internals) RefuseDelayed(d *Decision, each []Decision, longest time.Duration) {
+	delay := d.Delay
+	for i := range each {
+		if e := &each[i]; e.Limit != nil && e.Delay == delay {
+			*d = *e
+			break
+		}
+	}
+	d.Allowed, d.Outcome, d.RetryAfter, d.Delay = false, Limited, delay-max(0, longest), 0
+}
+
+// Refused returns the decision and the message of the *RefusedError that err is or wraps. A call that was
+// allowed and cannot wait out its delay is refused with it.
+func (internals) Refused(err error) (d Decision, message string, ok bool) {
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		return Decision{}, "", false
+	}
+	d = refused.Decision
+	if d.Allowed {
+		internals{}.RefuseDelayed(&d, nil, 0)
+	}
+	return d, refused.Message, true
+}
+
+// IsShared tells whether a decision by s was counted by the Store that counts for all.
+func (internals) IsShared(s Source) bool { return s == ByStore || s == ByLease }
