@@ -11,8 +11,8 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// MaxDocument is the length of the longest text of a document, in bytes: 4 MiB.
-const MaxDocument = 4 << 20
+// maxDocument is the length of the longest text of a document, in bytes: 4 MiB.
+const maxDocument = 4 << 20
 
 const keptVersions = 50
 
@@ -29,8 +29,8 @@ var (
 	timeScript = conn.NewScript("local t = redis.call('TIME')\nreturn t[1] * 1000000 + t[2]")
 )
 
-// Documents are named texts that a fleet shares beside its counts. Each has versions with
-// numbers from 1; the newest 50 are kept. Documents lie in the Store's namespace, do not
+// documents are named texts that a fleet shares beside its counts. Each has versions with
+// numbers from 1; the newest 50 are kept. They lie in the Store's namespace, do not
 // expire, and are deleted only by Clear. They may be used from many goroutines at once.
 //
 // Beside the documents there are reports, which instances write and all read, and claims.
@@ -38,14 +38,15 @@ var (
 //
 // Names have 1 to 64 characters of a–z 0–9 _ -. Errors about an invalid name, number or
 // text wrap stint.ErrRequest.
-type Documents struct{ store *Store }
+type documents struct{ store *Store }
 
-// Documents returns the documents of the Store's namespace.
-func (s *Store) Documents() *Documents { return &Documents{s} }
+// Documents returns what the fleet of the Store's namespace shares beside its counts, for
+// server.Config.Documents.
+func (s *Store) Documents() *documents { return &documents{s} }
 
 // Now returns the time by the server's clock; in a Cluster, by that of one node for the
 // whole namespace. After a failover, it is the clock of the new server.
-func (d *Documents) Now(ctx context.Context) (time.Time, error) {
+func (d *documents) Now(ctx context.Context) (time.Time, error) {
 	reply, err := d.store.conn.Eval(ctx, timeScript, []string{d.store.documentKey("controls")})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("redislimit: time: %w", err)
@@ -63,7 +64,7 @@ func (s *Store) documentChannel() string { return s.namespace + ":{doc}" }
 // Newest returns the number of the newest version of a document and the SHA-1 of its text,
 // in hexadecimal digits. After a failover that lost versions, the SHA-1 tells versions with
 // the same number apart. 0 and "": the document has no version.
-func (d *Documents) Newest(ctx context.Context, name string) (number int64, digest string, err error) {
+func (d *documents) Newest(ctx context.Context, name string) (number int64, digest string, err error) {
 	if err := checkDocument(name); err != nil {
 		return 0, "", err
 	}
@@ -89,11 +90,11 @@ func (d *Documents) Newest(ctx context.Context, name string) (number int64, dige
 
 // Read returns a version, or nil if there is none or it is no longer kept. An empty version
 // is not nil.
-func (d *Documents) Read(ctx context.Context, name string, number int64) ([]byte, error) {
+func (d *documents) Read(ctx context.Context, name string, number int64) ([]byte, error) {
 	return d.field(ctx, name, strconv.FormatInt(number, 10))
 }
 
-func (d *Documents) field(ctx context.Context, name, field string) ([]byte, error) {
+func (d *documents) field(ctx context.Context, name, field string) ([]byte, error) {
 	if err := checkDocument(name); err != nil {
 		return nil, err
 	}
@@ -113,17 +114,17 @@ func (d *Documents) field(ctx context.Context, name, field string) ([]byte, erro
 
 // Write adds text as the version with that number, if the newest version has the number
 // before; otherwise it changes nothing and returns false. If several callers write the same
-// number, one gets true. text may be any bytes, up to MaxDocument. After an error that does
+// number, one gets true. text may be any bytes, up to maxDocument. After an error that does
 // not wrap stint.ErrRequest, the version may have been written.
-func (d *Documents) Write(ctx context.Context, name string, number int64, text []byte) (bool, error) {
+func (d *documents) Write(ctx context.Context, name string, number int64, text []byte) (bool, error) {
 	if err := checkDocument(name); err != nil {
 		return false, err
 	}
 	if number < 1 {
 		return false, fmt.Errorf("redislimit: %w: version %d: the first is 1", stint.ErrRequest, number)
 	}
-	if len(text) > MaxDocument {
-		return false, fmt.Errorf("redislimit: %w: document of %d bytes: at most %d", stint.ErrRequest, len(text), MaxDocument)
+	if len(text) > maxDocument {
+		return false, fmt.Errorf("redislimit: %w: document of %d bytes: at most %d", stint.ErrRequest, len(text), maxDocument)
 	}
 	key := d.store.documentKey(name)
 	reply, err := d.store.conn.Eval(ctx, documentScript, []string{key}, strconv.FormatInt(number, 10),
@@ -142,7 +143,7 @@ func (d *Documents) Write(ctx context.Context, name string, number int64, text [
 //
 // Without the permission to subscribe, or over a Client of your own, Watch never calls
 // changed and only waits for ctx. So call Newest now and then, too.
-func (d *Documents) Watch(ctx context.Context, changed func()) {
+func (d *documents) Watch(ctx context.Context, changed func()) {
 	d.store.conn.Watch(ctx, d.store.documentChannel(), changed)
 }
 
@@ -152,7 +153,7 @@ const announcementLifetime = 30 * time.Second
 // texts that instances of the namespace have announced in the last 30 seconds, by the
 // server's clock: each text once, up to 100, the newest first, including this one. To keep
 // a text, announce it again every few seconds.
-func (d *Documents) Announce(ctx context.Context, text string) ([]string, error) {
+func (d *documents) Announce(ctx context.Context, text string) ([]string, error) {
 	s := d.store
 	reply, err := s.conn.Eval(ctx, announceScript, []string{s.namespace + ":{announced}"}, text, strconv.FormatInt(announcementLifetime.Milliseconds(), 10))
 	if err != nil {

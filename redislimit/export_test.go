@@ -33,3 +33,8 @@ func (s *Store) Waiting() (asks, calls int) {
 	}
 	return 0, 0
 }
+
+// Documents is the type that Store.Documents returns.
+type Documents = documents
+
+const MaxDocument = maxDocument

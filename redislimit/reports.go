@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// MaxReportParts is how many parts a report has at most.
-	MaxReportParts = 1000
-	// MaxReportText is the length of the longest part of a report, in bytes: 256 KiB.
-	MaxReportText = 256 << 10
+	// maxReportParts is how many parts a report has at most.
+	maxReportParts = 1000
+	// maxReportText is the length of the longest part of a report, in bytes: 256 KiB.
+	maxReportText = 256 << 10
 
 	maxPartName = 200
 	maxKeep     = 366 * 24 * time.Hour
@@ -49,26 +49,26 @@ func (s *Store) claimKey(name string) string { return s.namespace + ":{claim:" +
 
 // Report writes a part of a report, in place of the part of that name before. The part ends
 // after keep, which is rounded up to a millisecond, by the server's clock. If the report has
-// more than MaxReportParts, those that end first are dropped. Names of reports are those of
-// documents; a part's name has 1 to 200 bytes, its text up to MaxReportText.
+// more than maxReportParts, those that end first are dropped. Names of reports are those of
+// documents; a part's name has 1 to 200 bytes, its text up to maxReportText.
 //
 // Invalid arguments give errors that wrap stint.ErrRequest. After another error, the part
 // may have been written. Nothing tells other instances of it: they call Reported.
-func (d *Documents) Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error {
+func (d *documents) Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error {
 	if err := checkReport(name, part, keep); err != nil {
 		return err
 	}
-	if len(text) > MaxReportText {
-		return fmt.Errorf("redislimit: %w: report %s: a part of %d bytes: at most %d", stint.ErrRequest, name, len(text), MaxReportText)
+	if len(text) > maxReportText {
+		return fmt.Errorf("redislimit: %w: report %s: a part of %d bytes: at most %d", stint.ErrRequest, name, len(text), maxReportText)
 	}
 	keys := d.store.reportKeys(name)
-	_, err := d.store.conn.Eval(ctx, reportScript, keys, part, string(text), millis(keep), strconv.Itoa(MaxReportParts))
+	_, err := d.store.conn.Eval(ctx, reportScript, keys, part, string(text), millis(keep), strconv.Itoa(maxReportParts))
 	return reportError(keys[0], err)
 }
 
 // Reported returns the parts of a report that have not ended, by their names. Parts that are
 // written meanwhile may be missing. It makes one call of the server for about each 256 KiB.
-func (d *Documents) Reported(ctx context.Context, name string) (map[string][]byte, error) {
+func (d *documents) Reported(ctx context.Context, name string) (map[string][]byte, error) {
 	if err := checkDocument(name); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (d *Documents) Reported(ctx context.Context, name string) (map[string][]byt
 // extends, or shortens. So of many callers that claim one name, one gets true. A claim ends
 // by itself; a Redis that is flushed or fails over may lose it, and then a second caller
 // gets true. Names are those of documents; who has 1 to 200 bytes.
-func (d *Documents) Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error) {
+func (d *documents) Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error) {
 	if err := checkReport(name, who, keep); err != nil {
 		return false, err
 	}

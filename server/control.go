@@ -16,7 +16,7 @@ import (
 )
 
 // Documents keeps what a fleet shares: a few named documents, each in versions with numbers
-// from 1. redislimit.Documents is one. It may be used from many goroutines at once.
+// from 1. redislimit.Store.Documents returns one. It may be used from many goroutines at once.
 //
 // If it is also an Announcer, instances learn which rules the others have. If it has Reports,
 // the fleet's are those; otherwise each instance reports to itself alone.

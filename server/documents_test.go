@@ -6,4 +6,4 @@ import (
 )
 
 // Redis is where a fleet keeps its documents.
-var _ server.Documents = (*redislimit.Documents)(nil)
+var _ server.Documents = (*redislimit.Store)(nil).Documents()

@@ -17,7 +17,7 @@ import (
 	"github.com/stintdev/stint/redislimit"
 )
 
-func open(t *testing.T, url string) *redislimit.Documents {
+func open(t *testing.T, url string) Reports {
 	t.Helper()
 	s, err := redislimit.Connect(t.Context(), url, redislimit.Options{})
 	if err != nil {
