@@ -152,7 +152,7 @@ func corsOf(r *http.Request) *CORS {
 }
 
 // Origin returns the origin of the page that sent r. Empty: none did, or it cannot be told.
-func Origin(r *http.Request) string {
+func (internals) Origin(r *http.Request) string {
 	if lines := r.Header["Origin"]; len(lines) == 1 {
 		return lines[0]
 	}
@@ -160,16 +160,15 @@ func Origin(r *http.Request) string {
 }
 
 // IsPreflight reports whether a browser asks by r what a page may send.
-func IsPreflight(r *http.Request) bool {
+func (internals) IsPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header["Origin"] != nil && r.Header[requestMethod] != nil
 }
 
-// Set sets in h, the header of an answer to a page of an origin, that the page may read the answer and its
+// set sets in h, the header of an answer to a page of an origin, that the page may read the answer and its
 // headers about limits: those in limits, which may be h. It replaces what h says about that, but keeps the
 // other names that h exposes. If the page may not read the answer, it removes all that would let it. It
-// does nothing if c is nil. Problem and Middleware call it; call it yourself only if you pass on the
-// answers of others.
-func (c *CORS) Set(h http.Header, origin string, limits http.Header) {
+// does nothing if c is nil.
+func (c *CORS) set(h http.Header, origin string, limits http.Header) {
 	if c == nil {
 		return
 	}
@@ -179,7 +178,7 @@ func (c *CORS) Set(h http.Header, origin string, limits http.Header) {
 		}
 		return
 	}
-	ExposeLimits(h, limits)
+	internals{}.ExposeLimits(h, limits)
 }
 
 // allow sets in h what every answer to a page of this origin has, and reports whether it may read it.
@@ -210,7 +209,7 @@ func vary(h http.Header, names ...string) {
 
 // ExposeLimits adds to Access-Control-Expose-Headers in h the names of the headers about limits in limits,
 // which may be h. It does not add names that are exposed already.
-func ExposeLimits(h, limits http.Header) { expose(h, limits, isAboutLimits) }
+func (internals) ExposeLimits(h, limits http.Header) { expose(h, limits, isAboutLimits) }
 
 // expose is ExposeLimits for the headers in from whose names are meant.
 func expose(h, from http.Header, meant func(name string) bool) {
@@ -240,11 +239,11 @@ func isAboutLimits(name string) bool {
 	return strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") || strings.HasPrefix(name, "Stint-")
 }
 
-// AnswerPreflight answers r, for which IsPreflight is true, with 204. If r's origin is not among
+// answerPreflight answers r, which is a preflight, with 204. If r's origin is not among
 // c.Origins, the answer has no header that allows something, and the browser sends no request.
-func (c *CORS) AnswerPreflight(w http.ResponseWriter, r *http.Request) {
+func (c *CORS) answerPreflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	if c.allow(h, Origin(r)) {
+	if c.allow(h, internals{}.Origin(r)) {
 		methods := defaultMethods
 		if len(c.Methods) > 0 {
 			methods = strings.Join(c.Methods, ", ")
@@ -275,6 +274,6 @@ func (c *CORS) watching(w http.ResponseWriter, r *http.Request, onStatus func(co
 		if onStatus != nil {
 			onStatus(ctx, status)
 		}
-		c.Set(w.Header(), Origin(r), w.Header())
+		c.set(w.Header(), internals{}.Origin(r), w.Header())
 	}
 }

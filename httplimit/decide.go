@@ -40,9 +40,6 @@ type Answer struct {
 	// Shape makes an allowed request wait for Decision.Delay before it passes, at the
 	// even pace of a leaky bucket.
 	Shape bool
-	// Queue is for the packages of this module: it names the requests that take the turn of this
-	// one if its client leaves while it waits. The zero Queue names none.
-	Queue places.Queue
 	// Refund returns the units that the request took. It is called at most once, if the
 	// request ends while it is delayed or cannot be delayed. Its context lasts a second and
 	// outlives the request. It must not free the place in a leaky bucket's queue: the
@@ -64,6 +61,9 @@ type Answer struct {
 	// Usage are the paths in a JSON response that Response.JSON is asked for in OnEnd. The
 	// response is read while it passes, and nothing of it is held back. Empty: none.
 	Usage [][]string
+
+	// queue names the requests that take the turn of this one if its client leaves while it waits.
+	queue places.Queue
 }
 
 // wait waits for a.Delay among waiting. If that is longer than maxDelay, it turns a into a refusal
@@ -73,7 +73,7 @@ func (a *Answer) wait(ctx context.Context, waiting *places.Waiting, maxDelay tim
 		stint.Internal(friend.Of{}).RefuseDelayed(&a.Decision, a.Each, maxDelay)
 		return nil
 	}
-	return waiting.Wait(ctx, a.Queue, a.Delay)
+	return waiting.Wait(ctx, a.queue, a.Delay)
 }
 
 // refundTimeout bounds Answer.Refund.
@@ -164,7 +164,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymo
 		}
 		a := Answer{Decision: d, Shape: shape}
 		if d.Delay > 0 && shape {
-			a.Queue = places.QueueFor(l, k, limit)
+			a.queue = places.QueueFor(l, k, limit)
 		}
 		return a, nil
 	}

@@ -32,7 +32,7 @@ func (m Middleware) Gate() *Gate { return &Gate{m.handler(), m.Clients} }
 // and RemoteAddr. If its body is read, Running.Request has one that begins anew.
 func (g *Gate) Begin(r *http.Request) (*Running, *Refusal) {
 	w := &recorded{header: http.Header{}}
-	if g.handler.CORS != nil && IsPreflight(r) {
+	if g.handler.CORS != nil && (internals{}).IsPreflight(r) {
 		g.handler.preflight(w, r)
 		return nil, &Refusal{Status: w.status, Header: w.header}
 	}

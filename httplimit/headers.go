@@ -158,7 +158,7 @@ func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 		v := []string{
 			strconv.FormatInt(a.Limit.Capacity(), 10),
 			strconv.FormatInt(a.Remaining, 10),
-			strconv.FormatInt(w.second+w.seconds(Reset(&a.Decision)), 10),
+			strconv.FormatInt(w.second+w.seconds(resetOf(&a.Decision)), 10),
 		}
 		h["X-Ratelimit-Limit"] = v[0:1:1]
 		h["X-Ratelimit-Remaining"] = v[1:2:2]
@@ -191,9 +191,9 @@ func (w *waits) seconds(d time.Duration) int64 {
 	return int64(d/time.Second) + int64((d%time.Second+w.part+time.Second-1)/time.Second)
 }
 
-// Reset returns the reset of d, as headers show it: the time until the whole limit is available
+// resetOf returns the reset of d, as headers show it: the time until the whole limit is available
 // again, and no ban runs; see Dialect.
-func Reset(d *stint.Decision) time.Duration {
+func resetOf(d *stint.Decision) time.Duration {
 	if d.RetryAfter == stint.Never {
 		return d.ResetAfter
 	}
@@ -202,7 +202,7 @@ func Reset(d *stint.Decision) time.Duration {
 
 // Lasts returns how long what remains must last. If d refuses, it is the wait until the request
 // would be allowed; if nothing remains, until one unit does; else until the key is as if unused.
-func Lasts(d *stint.Decision) time.Duration {
+func (internals) Lasts(d *stint.Decision) time.Duration {
 	wait := d.ResetAfter
 	switch {
 	case !d.Allowed && d.RetryAfter != stint.Never:
@@ -215,7 +215,7 @@ func Lasts(d *stint.Decision) time.Duration {
 
 // lasts returns Lasts of d in seconds; see Draft11.
 func (w *waits) lasts(d *stint.Decision) int64 {
-	s := w.seconds(Lasts(d))
+	s := w.seconds(internals{}.Lasts(d))
 	if w.refused && w.retry > 0 {
 		// What another limit says must not make the client wait longer than Retry-After.
 		s = min(s, w.retry)
@@ -341,7 +341,7 @@ func printable(text string) string {
 
 // SetDegraded sets the header Stint-Degraded to who decided, local or policy, if the
 // shared Store did not count the request. Otherwise it does nothing.
-func SetDegraded(h http.Header, by stint.Source) {
+func (internals) SetDegraded(h http.Header, by stint.Source) {
 	if !stint.Internal(friend.Of{}).IsShared(by) {
 		h["Stint-Degraded"] = []string{by.String()}
 	}
@@ -349,7 +349,7 @@ func SetDegraded(h http.Header, by stint.Source) {
 
 // SetID sets the header Stint-Decision to the ID of a decision. If that is "", it does
 // nothing.
-func SetID(h http.Header, id string) {
+func (internals) SetID(h http.Header, id string) {
 	if id != "" {
 		h["Stint-Decision"] = []string{id}
 	}
@@ -358,7 +358,7 @@ func SetID(h http.Header, id string) {
 // SetViolations sets the header Stint-Violations to the number of violations, if d is a
 // refusal that counts as one: 4;warn-after=3;ban-after=5, a structured field (RFC 9651).
 // It leaves out what the penalty does not set. Otherwise it does nothing.
-func SetViolations(h http.Header, d *stint.Decision) {
+func (internals) SetViolations(h http.Header, d *stint.Decision) {
 	if d.Violations == 0 {
 		return
 	}

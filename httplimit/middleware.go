@@ -75,10 +75,11 @@ type Middleware struct {
 	// one /64 network are one client, and so are all requests without an address. It is
 	// called only while more than half of the places are taken. nil: Clients.Addr.
 	Client func(*http.Request) netip.Addr
-	// Degraded sets the header Stint-Degraded, local or policy, if the shared Store did
-	// not decide; see SetDegraded.
+	// Degraded sets the header Stint-Degraded to who decided, local or policy, if the shared
+	// Store did not.
 	Degraded bool
-	// Violations sets the header Stint-Violations on refusals; see SetViolations.
+	// Violations sets the header Stint-Violations on refusals that count as violations, as
+	// 4;warn-after=3;ban-after=5, without what the penalty does not set.
 	Violations bool
 	// CORS lets pages of other origins read refusals, with the headers of Refusals and Errors, and
 	// the headers about limits of all responses. Preflights are answered, and do not reach the handler. nil: nothing is done.
@@ -157,7 +158,7 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.CORS != nil && IsPreflight(r) {
+	if h.CORS != nil && (internals{}).IsPreflight(r) {
 		h.preflight(w, r)
 		return
 	}
@@ -184,7 +185,7 @@ func (h *handler) preflight(w http.ResponseWriter, r *http.Request) {
 	if h.CORS.DecidePreflights {
 		h.decidePreflight(r)
 	}
-	h.CORS.AnswerPreflight(w, r)
+	h.CORS.answerPreflight(w, r)
 }
 
 func (h *handler) decidePreflight(r *http.Request) {
@@ -230,16 +231,16 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 	}
 	retryAfter := h.Dialect.set(w.Header(), &a)
 	if h.Degraded {
-		SetDegraded(w.Header(), a.By)
+		internals{}.SetDegraded(w.Header(), a.By)
 	}
 	if h.Violations {
-		SetViolations(w.Header(), &a.Decision)
+		internals{}.SetViolations(w.Header(), &a.Decision)
 	}
 	pass = !a.Blocked && (a.Allowed || a.Unlimited)
 	if !pass {
-		SetID(w.Header(), a.ID)
+		internals{}.SetID(w.Header(), a.ID)
 	}
-	h.CORS.Set(w.Header(), Origin(r), w.Header())
+	h.CORS.set(w.Header(), internals{}.Origin(r), w.Header())
 	if pass {
 		return r, a, place, true
 	}
@@ -303,7 +304,7 @@ func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) (
 		}
 		p.write(w, r)
 	case h.Undecided != nil && h.Undecided(r, err):
-		h.CORS.Set(w.Header(), Origin(r), w.Header())
+		h.CORS.set(w.Header(), internals{}.Origin(r), w.Header())
 		return true
 	default:
 		unavailable(w, r, "The server cannot check the limits of this request right now.")

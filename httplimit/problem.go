@@ -120,7 +120,7 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 	// A cache must not give this client's answer to others, even if it caches errors.
 	h["Cache-Control"] = []string{"no-store"}
 	if c := corsOf(r); c != nil {
-		c.Set(h, Origin(r), h)
+		c.set(h, internals{}.Origin(r), h)
 		if h[allowOrigin] != nil {
 			expose(h, h, p.format.HasHeader)
 		}
@@ -172,8 +172,8 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 
 // Detail returns the sentence for the client of a request that a refuses, as the detail of a
 // problem: Message, or a sentence made of the Decision. retryAfter is when to retry; 0: no wait
-// would help. Middleware uses it; call it yourself only if you answer requests in another way.
-func (a *Answer) Detail(d Dialect, retryAfter time.Duration) string {
+// would help.
+func (internals) Detail(a *Answer, d Dialect, retryAfter time.Duration) string {
 	return refusal(a, d, int64((retryAfter+time.Second-1)/time.Second)).Detail
 }
 

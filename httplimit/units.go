@@ -48,7 +48,7 @@ func (w *waits) setUnits(h http.Header, a *Answer, d Dialect) {
 	}
 	for unit, e := range strictest {
 		limit, remaining := strconv.FormatInt(e.Limit.Capacity(), 10), strconv.FormatInt(e.Remaining, 10)
-		reset := roundUp(Reset(e))
+		reset := roundUp(resetOf(e))
 		if d&OpenAI != 0 {
 			h.Set("X-Ratelimit-Limit-"+unit, limit)
 			h.Set("X-Ratelimit-Remaining-"+unit, remaining)

@@ -39,9 +39,6 @@ type Answer struct {
 	// Shape makes an allowed call wait for Decision.Delay before it passes, at the even pace of
 	// a leaky bucket.
 	Shape bool
-	// Queue is for the packages of this module: it names the calls that take the turn of this one
-	// if it ends while it waits. The zero Queue names none.
-	Queue places.Queue
 	// Refund returns the units that the call took. It is called at most once, if the call ends
 	// while it is delayed or cannot be delayed. Its context lasts a second and outlives the
 	// call. It must not free the place in a leaky bucket's queue. nil: nothing is refunded.
@@ -51,6 +48,9 @@ type Answer struct {
 	// has passed. The client waits for the end of the call until OnEnd returns. ctx lasts a
 	// second and outlives the call. nil: nothing is called.
 	OnEnd func(ctx context.Context, e *End)
+
+	// queue names the calls that take the turn of this one if it ends while it waits.
+	queue places.Queue
 }
 
 // http returns a as the dialects of headers read it.
@@ -89,7 +89,7 @@ func (a *Answer) delay(ctx context.Context, waiting *places.Waiting, longest tim
 		stint.Internal(friend.Of{}).RefuseDelayed(&a.Decision, a.Each, longest)
 		return nil
 	}
-	err := waiting.Wait(ctx, a.Queue, a.Delay)
+	err := waiting.Wait(ctx, a.queue, a.Delay)
 	if err != nil {
 		outlive(ctx, a.Refund)
 	}
@@ -177,7 +177,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymo
 		}
 		a := Answer{Decision: d, Shape: shape}
 		if d.Delay > 0 && shape {
-			a.Queue = places.QueueFor(l, k, limit)
+			a.queue = places.QueueFor(l, k, limit)
 		}
 		return a, nil
 	}

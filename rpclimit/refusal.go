@@ -95,7 +95,7 @@ func (g *Gate) metadata(a *Answer) http.Header {
 	h := make(http.Header, 8)
 	g.server.Dialect.SetHeaders(h, a.http())
 	if g.server.Degraded {
-		httplimit.SetDegraded(h, a.By)
+		httplimit.Internal(friend.Of{}).SetDegraded(h, a.By)
 	}
 	return h
 }
@@ -107,14 +107,14 @@ func (g *Gate) refusal(a *Answer) *Refusal {
 		if r.Message == "" {
 			r.Message = "This call is not accepted."
 		}
-		httplimit.SetID(r.Trailer, a.ID)
+		httplimit.Internal(friend.Of{}).SetID(r.Trailer, a.ID)
 		return r
 	}
 	r := &Refusal{Code: code.Code_RESOURCE_EXHAUSTED, Trailer: g.metadata(a), Err: &stint.RefusedError{Decision: a.Decision}}
 	if g.server.Violations {
-		httplimit.SetViolations(r.Trailer, &a.Decision)
+		httplimit.Internal(friend.Of{}).SetViolations(r.Trailer, &a.Decision)
 	}
-	httplimit.SetID(r.Trailer, a.ID)
+	httplimit.Internal(friend.Of{}).SetID(r.Trailer, a.ID)
 	wait := a.RetryAfter
 	switch {
 	case wait == stint.Never:
@@ -124,7 +124,7 @@ func (g *Gate) refusal(a *Answer) *Refusal {
 		wait += rand.N(wait/2 + 1)
 	}
 	r.retry(wait)
-	r.Message = strings.ToValidUTF8(a.http().Detail(g.server.Dialect, wait), "?")
+	r.Message = strings.ToValidUTF8(httplimit.Internal(friend.Of{}).Detail(a.http(), g.server.Dialect, wait), "?")
 	if g.server.Dialect != httplimit.NoHeaders {
 		r.Details = append(r.Details, a.quotaFailure(r.Message))
 	}

@@ -232,13 +232,13 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, sha
 	a := s.answer(&t.Verdict)
 	s.settings.Dialect.SetHeaders(w.Header(), &a)
 	if s.settings.DegradedHeader {
-		httplimit.SetDegraded(w.Header(), a.By)
+		httplimit.Internal(friend.Of{}).SetDegraded(w.Header(), a.By)
 	}
 	if s.settings.ViolationsHeader {
-		httplimit.SetViolations(w.Header(), &a.Decision)
+		httplimit.Internal(friend.Of{}).SetViolations(w.Header(), &a.Decision)
 	}
 	if !t.Allowed {
-		httplimit.SetID(w.Header(), t.ID)
+		httplimit.Internal(friend.Of{}).SetID(w.Header(), t.ID)
 	}
 	b.answer = append(t.appendReply(append(b.answer[:0], '{'), shadows), "}\n"...)
 	send(w, "application/json", t.status(), b.answer)
@@ -273,7 +273,7 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, sh
 	}
 	b.answer = append(answer, "]\n"...)
 	if s.settings.DegradedHeader {
-		httplimit.SetDegraded(w.Header(), by)
+		httplimit.Internal(friend.Of{}).SetDegraded(w.Header(), by)
 	}
 	send(w, "application/json", http.StatusOK, b.answer)
 }

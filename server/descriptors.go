@@ -7,6 +7,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -120,7 +121,7 @@ func refuseSpent(rule *rules.Rule, a *stint.Ask, d *stint.Decision) bool {
 	if rule.Descriptor == nil || !a.Peek || !d.Allowed || d.Limit == nil || d.Remaining > 0 || d.By == stint.ByPolicy {
 		return false
 	}
-	d.RetryAfter = httplimit.Lasts(d)
+	d.RetryAfter = httplimit.Internal(friend.Of{}).Lasts(d)
 	d.Allowed, d.Outcome = false, stint.Limited
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/server/config"
@@ -182,7 +183,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	if a.Delay > 0 {
 		a.Shape = true
 		if delaying == 1 { // a turn in one of several queues would be too early for another
-			a.Queue = places.QueueOf(v.taken.ask(last))
+			httplimit.Internal(friend.Of{}).SetQueue(&a, places.QueueOf(v.taken.ask(last)))
 		}
 		taken := v.taken
 		a.Refund = func(ctx context.Context) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -150,7 +151,7 @@ func untilReset(d *stint.Decision) time.Duration {
 	if d.Limit == nil && d.RetryAfter == stint.Never { // a ban that does not end
 		return 0
 	}
-	wait := httplimit.Lasts(d)
+	wait := httplimit.Internal(friend.Of{}).Lasts(d)
 	if wait == 0 && d.Limit != nil && d.Limit.Spec().Algorithm == stint.FixedWindow {
 		now := time.Now()
 		_, end := d.Limit.Window(now)

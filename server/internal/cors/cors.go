@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/rules"
 )
+
+var internal = httplimit.Internal(friend.Of{})
 
 // Policy says which pages may read the answers of a server. A nil Policy changes nothing. It may be used from
 // many goroutines at once.
@@ -47,12 +50,12 @@ func (p *Policy) Stated() *httplimit.CORS {
 // IsPreflight reports whether a request is a preflight that rules do not count unless they say so. header is
 // what the upstream gets: without it, the request would be no preflight there.
 func (p *Policy) IsPreflight(method string, header http.Header) bool {
-	return p != nil && httplimit.IsPreflight(&http.Request{Method: method, Header: header})
+	return p != nil && internal.IsPreflight(&http.Request{Method: method, Header: header})
 }
 
 // Answers reports whether r is a preflight that does not pass, because Handler answers it.
 func (p *Policy) Answers(r *http.Request) bool {
-	return p.Stated() != nil && httplimit.IsPreflight(r)
+	return p.Stated() != nil && internal.IsPreflight(r)
 }
 
 // Handler returns next, whose own answers pages can read as the Policy says. If the Policy names the
@@ -65,7 +68,7 @@ func (p *Policy) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p.Answers(r) {
 			next.ServeHTTP(&unseen{w, http.Header{}}, r)
-			p.stated.AnswerPreflight(w, r)
+			internal.AnswerPreflight(p.stated, w, r)
 			return
 		}
 		next.ServeHTTP(w, p.of(r).With(r))
@@ -86,7 +89,7 @@ func (p *Policy) of(r *http.Request) *httplimit.CORS {
 	if p.stated != nil {
 		return p.stated
 	}
-	origin := httplimit.Origin(r)
+	origin := internal.Origin(r)
 	if origin == "" {
 		return nil
 	}
@@ -107,9 +110,9 @@ func (p *Policy) Passed(route *config.Route, r *http.Request, response, limits h
 	switch {
 	case p == nil:
 	case p.stated != nil:
-		p.stated.Set(response, httplimit.Origin(r), limits)
-	case p.learned[route].answered(r, response) && !httplimit.IsPreflight(r):
-		httplimit.ExposeLimits(response, limits)
+		internal.SetCORS(p.stated, response, internal.Origin(r), limits)
+	case p.learned[route].answered(r, response) && !internal.IsPreflight(r):
+		internal.ExposeLimits(response, limits)
 	}
 }
 

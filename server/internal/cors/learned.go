@@ -49,7 +49,7 @@ func (u *upstream) allowed(origin string) *httplimit.CORS {
 // response that allows nothing changes nothing: many upstreams leave the headers out of errors, so that
 // otherwise any client could make the upstream's pages unable to read a refusal.
 func (u *upstream) answered(r *http.Request, response http.Header) (readable bool) {
-	origin, allowed := httplimit.Origin(r), response["Access-Control-Allow-Origin"]
+	origin, allowed := internal.Origin(r), response["Access-Control-Allow-Origin"]
 	credentials := slices.Equal(response["Access-Control-Allow-Credentials"], []string{"true"})
 	u.mu.Lock()
 	defer u.mu.Unlock()
