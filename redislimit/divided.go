@@ -27,9 +27,6 @@ func NewDivided(first, second *Store) *Divided { return &Divided{first: first, s
 // Unwrap returns the first Store. It does what Divided does not do.
 func (d *Divided) Unwrap() stint.Store { return d.first }
 
-// Second is the Store of limits whose period is less than a minute.
-func (d *Divided) Second() *Store { return d.second }
-
 // Close closes both, and what WithFallback returned.
 func (d *Divided) Close() {
 	d.fallback.close()
