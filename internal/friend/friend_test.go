@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The compiler refuses stint.Internal to other modules, whatever they write for its argument.
+// The compiler refuses calls of stint.Internal to other modules, whatever they write for its argument.
 func TestStrangers(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
