@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
 	"github.com/stintdev/stint"
@@ -164,8 +163,8 @@ func BenchmarkCluster(b *testing.B) {
 	}
 }
 
-// How many connections decide fastest, for 64 callers of a million keys; and a pool, of
-// another client, with a connection for each caller.
+// How many connections decide fastest, for 64 callers of a million keys. examples/goredis has the
+// same with a pool.
 func BenchmarkConnections(b *testing.B) {
 	server := redistest.Start(b)
 	limit := stint.MustLimit("1000000 per 1h")
@@ -185,13 +184,6 @@ func BenchmarkConnections(b *testing.B) {
 	for _, n := range []string{"1", "2", "4", "16", "64"} {
 		row(n, open(b, server.URL()+"?connections="+n))
 	}
-	pool := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 64, MaxRetries: -1, ContextTimeoutEnabled: true})
-	defer pool.Close()
-	s, err := redislimit.New(context.Background(), goRedis{pool}, redislimit.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	row("pool", s)
 }
 
 // What it costs to know, in a Cluster, on which server a key lies, and beside it a decision

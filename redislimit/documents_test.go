@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
@@ -29,14 +27,8 @@ func write(t testing.TB, d *redislimit.Documents, name string, number int64, tex
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
-	theirs, err := redislimit.New(t.Context(), goRedis{client}, redislimit.Options{Namespace: "theirs"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Run("rueidis", func(t *testing.T) { documentStory(t, open(t, server.URL()).Documents()) })
-	t.Run("go-redis", func(t *testing.T) { documentStory(t, theirs.Documents()) })
+	t.Run("another client", func(t *testing.T) { documentStory(t, overPlain(t, server, "theirs").Documents()) })
 	t.Run("cluster", func(t *testing.T) { documentStory(t, cluster(t).Documents()) })
 }
 

@@ -2,11 +2,8 @@ package redislimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
@@ -48,37 +45,4 @@ func ExampleConnect() {
 	limiter := stint.NewLimiter(store)
 	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("api: 100 per 1m"))
 	fmt.Println(d.Allowed, d.By, err)
-}
-
-// goRedis is a redislimit.Client over go-redis.
-type goRedis struct{ redis.UniversalClient }
-
-func (c goRedis) Do(ctx context.Context, args ...string) (any, error) {
-	all := make([]any, len(args))
-	for i, a := range args {
-		all[i] = a
-	}
-	reply, err := c.UniversalClient.Do(ctx, all...).Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	return reply, err
-}
-
-// How do I use my own Redis client, such as go-redis? Turn off its retries, which could
-// charge twice, and make it obey contexts.
-func ExampleNew() {
-	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", MaxRetries: -1, ContextTimeoutEnabled: true})
-	defer client.Close()
-	store, err := redislimit.New(ctx, goRedis{client}, redislimit.Options{Namespace: "shop"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	safe := fleet.New(store, fleet.Options{})
-	defer safe.Close()
-	limiter := stint.NewLimiter(safe)
-	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("api: 100 per 1m"))
-	fmt.Println(d.Allowed, err)
 }

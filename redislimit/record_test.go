@@ -8,11 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 )
 
 func penalty(t testing.TB, s stint.PenaltySpec) *stint.Penalty {
@@ -150,14 +147,9 @@ func TestBanned(t *testing.T) {
 }
 
 // The powers hold over a Client with no more than Do, and end with their context.
-func TestRecordsOverGoRedis(t *testing.T) {
+func TestRecordsOverAClient(t *testing.T) {
 	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
-	s, err := redislimit.New(t.Context(), goRedis{client}, redislimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := overPlain(t, server, "")
 	p := penalty(t, stint.PenaltySpec{Name: "p", BanAfter: 1, BanFor: time.Hour})
 	violate(t, s, time.Time{}, stint.Banned, stint.Ask{Key: "eve", Penalty: p})
 	if all := bans(t, s); len(all) != 1 || all["eve p"].Bans != 1 {

@@ -8,8 +8,8 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// Client is a connection to Redis, for New. Connect has one of its own; the example of New
-// shows one over go-redis.
+// Client is a connection to Redis, for New. Connect has one of its own; examples/goredis in the
+// repository has one over go-redis.
 //
 // Do sends one command and returns its reply: a string, an int64, nil or an []any of these.
 // If the server replied with an error, the returned error must have an error in its chain
