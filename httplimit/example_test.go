@@ -14,6 +14,27 @@ import (
 	"github.com/stintdev/stint/httplimit"
 )
 
+// Each client may ask twice an hour, by its address.
+func Example() {
+	var limiter stint.Limiter // counts in memory
+	perHour := stint.MustLimit("orders: 2 per 1h")
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+
+	limited := httplimit.Middleware{Decide: httplimit.By(&limiter, perHour, httplimit.Clients{}.Key)}
+	handler := limited.Wrap(mux) // for http.ListenAndServe
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Printf("%d, %s remain, retry after %q\n", w.Code, w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("Retry-After"))
+	}
+	// Output:
+	// 200, 1 remain, retry after ""
+	// 200, 0 remain, retry after ""
+	// 429, 0 remain, retry after "1800"
+}
+
 func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }
 
 // call sends a request and prints the answer.
@@ -46,26 +67,6 @@ func ExampleMiddleware() {
 func ExampleMiddleware_zero() {
 	call(httplimit.Middleware{}.Wrap(http.HandlerFunc(hello)), "GET", "/")
 	// Output: 200 remaining=99 retry-after=
-}
-
-func ExampleBy() {
-	var limiter stint.Limiter
-	perHour := stint.MustLimit("orders: 2 per 1h")
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /", hello)
-
-	limited := httplimit.Middleware{Decide: httplimit.By(&limiter, perHour, httplimit.Clients{}.Key)}
-	handler := limited.Wrap(mux)
-
-	for range 3 {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		fmt.Println(w.Code, w.Header().Get("X-RateLimit-Remaining"))
-	}
-	// Output:
-	// 200 1
-	// 200 0
-	// 429 0
 }
 
 // The limit of one route, for each item and client by itself. It goes inside of

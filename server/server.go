@@ -3,8 +3,9 @@
 // may pass. Both decide through Server.Decide. An admin API shows and changes what is in
 // force.
 //
-// Package config reads the settings from a file. Package server knows nothing of Redis:
-// Config has a stint.Limiter over a Store of any kind.
+// [Load] makes a Server of a file, which a program puts before its own handlers by [Server.Wrap].
+// [New] makes one of a [Config]: of settings and rules that package config has read, and of a
+// stint.Limiter over a Store of any kind. [Server.Run] serves what the settings name.
 package server
 
 import (

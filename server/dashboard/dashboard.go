@@ -1,6 +1,12 @@
 // Package dashboard has the page that shows and changes a server in a browser. The page is
 // static: it reads and changes everything by the admin API at the same origin. README.md
 // describes its parts.
+//
+// Package server serves it with the admin API (config.Admin.Dashboard). A program that has its own
+// mux, and limits of a server.Server, serves both:
+//
+//	mux.Handle("/v1/", limits.Admin())
+//	mux.Handle("/", dashboard.Handler())
 package dashboard
 
 import (

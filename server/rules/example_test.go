@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,42 +11,32 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-func ExampleSet_Asks() {
+// A program decides its requests by the rules of a file.
+func Example() {
 	set, err := rules.Parse("rules.yaml", []byte(`
 rules:
   - name: login
     match: request.method == "POST" && request.path == "/login"
     key: client.ip
     limits: [5 per 1m sliding_log, 100 per 1h]
-  - name: per-user
-    key: '[operation, attrs.user]'
-    cost: size(request.path)
-    limits: [1000 per 1h]
 `))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	in := rules.Input{
-		Client: netip.MustParseAddr("2001:db8:1:2:3:4:5:6"),
-		Request: &rules.Request{
-			Method: "POST",
-			Path:   "/login",
-			Header: http.Header{},
-		},
-		Cost: 1,
+		Client:  netip.MustParseAddr("2001:db8:1:2:3:4:5:6"),
+		Request: &rules.Request{Method: "POST", Path: "/login"},
+		Cost:    1,
 	}
 	var out rules.Matches // to be used again
 	if err := set.Asks(&in, &out); err != nil {
 		fmt.Println(err)
 		return
 	}
-	for i, ask := range out.Asks {
-		fmt.Printf("%s: %d of %s for %s\n", out.Rules[i].Name, ask.Units(), ask.Limit.Terms(), ask.Key)
-	}
-	// Output:
-	// login: 1 of 5 per 1m sliding_log for 2001:db8:1:2::/64
-	// login: 1 of 100 per 1h for 2001:db8:1:2::/64
+	d, err := new(stint.Limiter).Take(context.Background(), &stint.Request{Asks: out.Asks}, nil)
+	fmt.Println(d.Outcome, "by", out.Rules[0].Name, "under", d.Limit.Terms(), "for", d.Key, err)
+	// Output: allowed by login under 5 per 1m sliding_log for 2001:db8:1:2::/64 <nil>
 }
 
 func ExampleParse_errors() {
