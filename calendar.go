@@ -15,6 +15,8 @@ import (
 // CalendarUnit is how long a window of a Calendar is.
 type CalendarUnit uint8
 
+// The lengths of windows, in the Calendar's zone: a Day may have 23 or 25 hours, and a Week is seven
+// such days.
 const (
 	Day   CalendarUnit = CalendarUnit(algo.Day)
 	Week  CalendarUnit = CalendarUnit(algo.Week)

@@ -18,10 +18,10 @@ const Never time.Duration = math.MaxInt64
 type Outcome uint8
 
 const (
-	Allowed Outcome = 1 + iota
-	Limited
-	Warned // refused, and close to a ban; see Penalty
-	Banned // refused by a ban, which ran already or begins with this refusal
+	Allowed Outcome = 1 + iota // may pass, perhaps after a Decision.Delay
+	Limited                    // refused by a limit
+	Warned                     // refused, and close to a ban; see Penalty
+	Banned                     // refused by a ban, which ran already or begins with this refusal
 )
 
 // String is "allowed", "limited", "warned", "banned" or "undecided".
@@ -43,11 +43,11 @@ func (o Outcome) String() string {
 type Source uint8
 
 const (
-	ByStore    Source = iota
-	ByLocal           // this instance alone, without the Store; see fleet.Fallback
-	ByPolicy          // no count at all: OnErrorAllow
-	ByLease           // this instance, by units that the Store charged ahead; see fleet.Leases
-	ByInstance        // this instance, by its own limit; see Limiter.Instance
+	ByStore    Source = iota // the Store
+	ByLocal                  // this instance alone, without the Store; see fleet.Fallback
+	ByPolicy                 // no count at all: OnErrorAllow
+	ByLease                  // this instance, by units that the Store charged ahead; see fleet.Leases
+	ByInstance               // this instance, by its own limit; see Limiter.Instance
 )
 
 // String is "store", "local", "policy", "lease" or "instance".

@@ -95,7 +95,7 @@ type HoldCall struct {
 	Err error
 }
 
-// Hold is a hold as a Holder lists it.
+// Hold is a hold as a Holder lists it: the request ID holds Units under Limit.
 type Hold struct {
 	ID    HoldID
 	Limit *Limit

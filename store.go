@@ -85,6 +85,7 @@ func unsupported(operation string) error {
 // answers[i] answers rs[i], which have the same At. Of requests that share a key,
 // the earlier is decided first.
 type BatchTaker interface {
+	// TakeBatch fills in answers, which has an element for each request.
 	TakeBatch(ctx context.Context, rs []Request, answers []Answer)
 }
 
@@ -107,6 +108,7 @@ func TakeBatch(ctx context.Context, s Store, rs []Request, answers []Answer) {
 // decides by itself at times, as fleet.Fallback does, returns them to where they were taken,
 // as Ask.By says. All asks have a Limit and take units.
 type Refunder interface {
+	// Refund returns an error if it is not known that all units went back.
 	Refund(ctx context.Context, r *Request) error
 }
 
@@ -133,6 +135,7 @@ func Refund(ctx context.Context, s Store, r *Request) error {
 // Resetter is a Store that can forget: for each ask, the count of Key under Limit, if that
 // is not nil, and the violations and the ban of Key under Penalty, if that is not nil.
 type Resetter interface {
+	// Reset returns an error if it is not known that all is forgotten.
 	Reset(ctx context.Context, r *Request) error
 }
 

@@ -19,6 +19,7 @@ type RefusedError struct {
 	deadline bool
 }
 
+// Error says which limit refused, and how long to wait, with the Message. It has no key.
 func (e *RefusedError) Error() string {
 	s := "stint: " + e.Outcome.String()
 	switch {

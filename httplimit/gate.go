@@ -47,7 +47,8 @@ func (g *Gate) Begin(r *http.Request) (*Running, *Refusal) {
 	return running, nil
 }
 
-// Refusal is the response to a request that does not pass, or to a preflight.
+// Refusal is the response to a request that does not pass, or to a preflight. It is written
+// as it is: Status, all of Header, and Body, which may be empty.
 type Refusal struct {
 	Status int
 	Header http.Header

@@ -27,7 +27,7 @@ type Client interface {
 type Server struct {
 	Product string // "redis" or "valkey"
 	Version string // such as "7.0.15"
-	Cluster bool
+	Cluster bool   // it is a node of a Cluster
 	// Eviction is the server's maxmemory-policy. With any but "noeviction", a server
 	// that runs out of memory drops counts and bans: see DropsCounts.
 	Eviction string

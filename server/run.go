@@ -17,7 +17,8 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// Listeners are the listeners on which Run serves. A nil one is not served.
+// Listeners are the listeners on which Run serves: the gateway, the check API, the admin API with the
+// dashboard, and the probes of an orchestrator. A nil one is not served.
 type Listeners struct{ Gateway, Check, Admin, Probes net.Listener }
 
 // Close closes the listeners that are not nil. Call it if Run is not called.

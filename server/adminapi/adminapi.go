@@ -74,6 +74,7 @@ type CountedBy struct {
 // Choice is a member of a request in which null is not the same as nothing. The zero
 // Choice leaves the value as it is, and is omitted in JSON by "omitzero".
 type Choice[T any] struct {
+	// Given says that the member is there. Without it, Value means nothing.
 	Given bool
 	// Value is the value to set; nil: the file's counts again. In JSON that is null.
 	Value *T

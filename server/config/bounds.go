@@ -95,7 +95,7 @@ type Footprint struct {
 	// from: "setting", "cgroup", "machine" or "unknown".
 	Memory int64
 	From   string
-	Parts  []Part
+	Parts  []Part // the program itself comes first
 	// Files is how many files this process may have open, of which each connection is one; 0: not
 	// known.
 	Files       int64
@@ -105,7 +105,7 @@ type Footprint struct {
 	Exceeds int64
 }
 
-// Part is up to Most things of one kind, each of up to Each bytes.
+// Part is up to Most things of one kind, which Name says in words, each of up to Each bytes.
 type Part struct {
 	Name string
 	Most int64

@@ -72,6 +72,7 @@ var rootFS = os.DirFS("/")
 // ByteSize is a number of bytes. Its text is as in a file: 512MiB.
 type ByteSize int64
 
+// String returns the size in whole GiB, MiB, KiB or bytes. It may be rounded down.
 func (b ByteSize) String() string {
 	switch {
 	case b >= 10<<30 || b > 0 && b%(1<<30) == 0:

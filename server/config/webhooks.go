@@ -16,7 +16,7 @@ import (
 type Webhook struct {
 	// Name is unique among the webhooks: 1 to 64 of A–Z a–z 0–9 _ . : / -.
 	Name string
-	Kind WebhookKind
+	Kind WebhookKind // what the messages look like
 	// One of URL and URLFile, a file with the URL, is given. For Alertmanager it is the URL
 	// without /api/v2/alerts.
 	URL, URLFile string

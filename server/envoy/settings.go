@@ -16,12 +16,12 @@ type Settings struct {
 	// LogLevel and LogFormat are those of a server.LogWriter: debug, info, warn or error, and text or json.
 	LogLevel, LogFormat string
 
-	Config  ConfigSource
-	Stats   Stats
-	Headers ResponseHeaders
-	Redis   Redis
-	Tracing Tracing
-	Quotas  Quotas
+	Config  ConfigSource    // where the rules come from
+	Stats   Stats           // where statistics go
+	Headers ResponseHeaders // which headers responses have
+	Redis   Redis           // where counts are kept
+	Tracing Tracing         // where spans go
+	Quotas  Quotas          // of the rate limit quota service
 
 	// NearLimitRatio is the part of a limit above which a call counts as near the limit.
 	NearLimitRatio float64
@@ -56,22 +56,26 @@ type ConfigSource struct {
 	XDS *XDS
 	// Files are read from Root/Subdirectory/Directory, or from Root/Directory.
 	Root, Subdirectory, Directory string
-	IgnoreDotFiles, WatchRoot     bool
-	MergeDomains                  bool
+	// IgnoreDotFiles leaves out files and folders whose names begin with a dot. With
+	// WatchRoot, they are read again when Root, a symbolic link, points elsewhere, else when one of
+	// them changes.
+	IgnoreDotFiles, WatchRoot bool
+	// MergeDomains lets several files have one domain.
+	MergeDomains bool
 	// StartWithout lets the service start before it has a configuration.
 	StartWithout bool
 }
 
 // XDS is a management server of the aggregated discovery service.
 type XDS struct {
-	NodeID       string
-	NodeMetadata map[string]string
-	Server       string // host:port
+	NodeID       string            // by which the server knows this instance
+	NodeMetadata map[string]string // sent besides, as strings
+	Server       string            // host:port
 	// RetryInterval is how long to wait after a connection that failed, give or take a half.
 	RetryInterval time.Duration
 	// Headers are sent with each stream; their names are in lower case.
 	Headers map[string]string
-	UseTLS  bool
+	UseTLS  bool // else, plain text
 	// ClientCertificate, ClientKey and ServerAuthority are files. Without ServerAuthority, the
 	// system's authorities count. ServerSAN is the name that the server's certificate must have;
 	// empty: that in Server.
@@ -90,25 +94,27 @@ type Stats struct {
 	// with DogStatsd its dialect with tags over UDP.
 	Statsd        string
 	DogStatsd     bool
-	Mogrifiers    []Mogrifier
-	Prometheus    string // the address of its listener; empty: none
-	Path          string
-	MapperFile    string // empty: the default mapping
-	Milliseconds  bool
+	Mogrifiers    []Mogrifier // if DogStatsD; the first that matches counts
+	Prometheus    string      // the address of its listener; empty: none
+	Path          string      // of the metrics on that listener, such as /metrics
+	MapperFile    string      // empty: the default mapping
+	Milliseconds  bool        // the time of a response is in milliseconds for Prometheus, else in seconds
 	Tags          map[string]string
 	Datadog       map[string]string // more tags, if DogStatsD
-	FlushInterval time.Duration
+	FlushInterval time.Duration     // how often statsd is sent what has changed
 	// LocalCache counts refusals without Redis apart, and keeps the statistics of the local cache.
 	LocalCache bool
 }
 
-// Mogrifier turns the names of statistics into names with tags.
+// Mogrifier turns the names of statistics that match the regular expression Pattern into Name with
+// Tags, in which $1 is what the first group matched.
 type Mogrifier struct {
 	Pattern, Name string
 	Tags          map[string]string
 }
 
-// ResponseHeaders are the headers of responses; Enabled: they are sent.
+// ResponseHeaders are the names of three headers of responses, which are sent only if Enabled: the
+// Limit, the units Remaining, and the seconds until the Reset.
 type ResponseHeaders struct {
 	Enabled                 bool
 	Limit, Remaining, Reset string
@@ -138,7 +144,7 @@ type Quotas struct {
 
 // Tracing is where spans go; OTEL_EXPORTER_OTLP_ENDPOINT and its like have the address.
 type Tracing struct {
-	Enabled bool
+	Enabled bool // else, no span is made
 	// Service is the service's name in spans, and Sample the part of the traces that is recorded.
 	Service string
 	Sample  float64

@@ -214,7 +214,7 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 	return true, nil
 }
 
-// Spared is a budget of a rule, and the key that a request has.
+// Spared is a Limit of a rule that is a budget, and the key that a request has.
 type Spared struct {
 	Rule  *Rule
 	Key   string

@@ -97,7 +97,8 @@ type Lift struct {
 // Problem is an entry of Controls that has no effect.
 type Problem struct {
 	// ID is the entry's; for an entry of Modes, the name of the rule.
-	ID   string
+	ID string
+	// Text says why it has none.
 	Text string
 }
 

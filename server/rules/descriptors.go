@@ -5,7 +5,7 @@ package rules
 // walking their tree.
 type Descriptors struct {
 	Domain string
-	List   []Descriptor
+	List   []Descriptor // the descriptors, in the order of the call
 	// Each decides each descriptor by itself: what one takes stays taken if another refuses the
 	// call. Otherwise a refused call takes nothing.
 	Each bool
@@ -18,7 +18,7 @@ type Descriptors struct {
 
 // Descriptor is one descriptor of a call.
 type Descriptor struct {
-	Entries []Entry
+	Entries []Entry // from the root of the tree downwards
 	// Cost is how many units the descriptor takes; 0: it asks and takes nothing.
 	Cost int64
 	// GiveBack says that Cost is given back instead of taken.

@@ -13,6 +13,7 @@ import (
 // Explanation is what Set.Explain finds for a request: every step that Set.Asks takes, in
 // its order.
 type Explanation struct {
+	// Enabled is Set.Enabled. Without it, nothing else is looked at.
 	Enabled bool
 	// List and Entry are the list that decided, and the entry as written, with
 	// its place or ID.

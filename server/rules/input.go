@@ -54,6 +54,8 @@ func (in *Input) check() error {
 
 // Request is the HTTP request. What no expression uses costs nothing.
 type Request struct {
+	// Method is as sent. Host is in lower case, without port, final dot and the brackets of IPv6;
+	// empty: the request has none.
 	Method, Host string
 	// Path is in the normal form that ReadTarget makes, and Ambiguous what that and
 	// ReadMethod found.

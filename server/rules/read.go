@@ -22,7 +22,7 @@ const (
 	mostReadings = 10
 )
 
-// File is a file of rules, as read. Name names it in errors.
+// File is a file of rules, as read: its Data, and a Name for errors.
 type File struct {
 	Name string
 	Data []byte

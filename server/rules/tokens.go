@@ -32,10 +32,10 @@ type Tokens struct {
 type TokensAPI uint8
 
 const (
-	NoTokens  TokensAPI = iota
-	OpenAI              // and those compatible with it
-	Anthropic           // messages
-	Gemini              // generateContent
+	NoTokens  TokensAPI = iota // none
+	OpenAI                     // and those compatible with it
+	Anthropic                  // messages
+	Gemini                     // generateContent
 )
 
 var tokensAPINames = [...]string{"none", "openai", "anthropic", "gemini"}

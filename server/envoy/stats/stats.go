@@ -22,6 +22,7 @@ import (
 
 // Config is what New needs. The zero Config keeps statistics for the page only.
 type Config struct {
+	// Stats are the settings: where the statistics go.
 	Stats envoy.Stats
 	// NearLimitRatio is envoy.Settings.NearLimitRatio.
 	NearLimitRatio float64

@@ -1,0 +1,135 @@
+package stint_test
+
+import (
+	"go/ast"
+	"go/doc"
+	"go/doc/comment"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// What pkg.go.dev shows of a public package: a comment that begins with its name, an example at the
+// top, and a comment of each exported name. All modules of the repository are walked, but for what is
+// there for tests alone.
+func TestPublicPackages(t *testing.T) {
+	var folders []string
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		private := []string{"internal", "testdata", "node_modules", ".git", "bench", "docs", "examples", "tools", "envoymodel"}
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains(private, d.Name()):
+			return filepath.SkipDir
+		case d.IsDir():
+			folders = append(folders, filepath.ToSlash(name))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var public []string
+	for _, folder := range folders {
+		p, fset := documentation(t, folder)
+		if p == nil || p.Name == "main" {
+			continue
+		}
+		public = append(public, folder)
+		if !strings.HasPrefix(p.Doc, "Package "+p.Name+" ") {
+			t.Errorf("%s: its comment does not begin with Package %s", folder, p.Name)
+		}
+		example := slices.ContainsFunc(p.Examples, func(e *doc.Example) bool { return e.Suffix == "" })
+		code := slices.ContainsFunc(p.Parser().Parse(p.Doc).Content, func(b comment.Block) bool { _, ok := b.(*comment.Code); return ok })
+		if !example && !code {
+			t.Errorf("%s: there is no Example, nor one in its comment", folder)
+		}
+		for _, at := range undocumented(p) {
+			t.Errorf("%s: %s has no comment", fset.Position(at.Pos()), at.Name)
+		}
+	}
+	for _, want := range []string{".", "connectlimit", "server/envoy/quota"} {
+		if !slices.Contains(public, want) {
+			t.Errorf("%s was not looked at: only %s", want, public)
+		}
+	}
+}
+
+// documentation returns that of the package in a folder, with its examples, and nil where no Go is.
+func documentation(t *testing.T, folder string) (*doc.Package, *token.FileSet) {
+	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	if !slices.ContainsFunc(names, func(name string) bool { return !strings.HasSuffix(name, "_test.go") }) {
+		return nil, nil
+	}
+	p, err := doc.NewFromFiles(fset, files, path.Join("github.com/stintdev/stint", folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, fset
+}
+
+// undocumented are the exported names of a package, with fields and methods, that no comment is of. In
+// a group of constants or variables, one comment is enough, as is for a field that another comment of
+// its type names, or that docs/admin-api.yaml describes by its JSON.
+func undocumented(p *doc.Package) (names []*ast.Ident) {
+	values, funcs := slices.Concat(p.Consts, p.Vars), p.Funcs
+	for _, typ := range p.Types {
+		values = slices.Concat(values, typ.Consts, typ.Vars)
+		funcs = slices.Concat(funcs, typ.Funcs, typ.Methods)
+		spec := typ.Decl.Specs[0].(*ast.TypeSpec)
+		if typ.Doc == "" {
+			names = append(names, spec.Name)
+		}
+		said := typ.Doc
+		ast.Inspect(spec.Type, func(n ast.Node) bool {
+			if f, ok := n.(*ast.Field); ok {
+				said += f.Doc.Text() + f.Comment.Text()
+			}
+			return true
+		})
+		words := strings.FieldsFunc(strings.ToLower(said), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		ast.Inspect(spec.Type, func(n ast.Node) bool {
+			f, ok := n.(*ast.Field)
+			if !ok || f.Doc != nil || f.Comment != nil || f.Tag != nil {
+				return true
+			}
+			for _, name := range f.Names {
+				if name.IsExported() && !slices.Contains(words, strings.ToLower(name.Name)) {
+					names = append(names, name)
+				}
+			}
+			return true
+		})
+	}
+	for _, v := range values {
+		for _, s := range v.Decl.Specs {
+			if s := s.(*ast.ValueSpec); v.Doc == "" && s.Doc == nil && s.Comment == nil {
+				names = append(names, s.Names...)
+			}
+		}
+	}
+	for _, f := range funcs {
+		if f.Doc == "" {
+			names = append(names, f.Decl.Name)
+		}
+	}
+	return names
+}
