@@ -14,6 +14,7 @@
 #             line says what got through. The short forms are in make test
 # make vuln   known vulnerabilities in what we use, by govulncheck; fails where nothing
 #             was checked, unless STINT_VULN_OFFLINE=allow
+# make apidiff  how the public API differs from that of the last release: scripts/apidiff
 # make screenshots  the pictures of the dashboard in docs/, taken in Chromium
 # make looks TO=DIR  a picture of every page of the dashboard, in both languages, light and dark, on a phone and a laptop
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
@@ -34,7 +35,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if command -v node >/dev/null && [ -e examples/llm/testdata/node_modules/openai ]; then export STINT_REQUIRE_CLIENTS=1; fi; \
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
 
-.PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln bench bench-waiting bench-go screenshots looks picture
+.PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -85,6 +86,9 @@ attack:
 
 vuln:
 	@scripts/vuln
+
+apidiff:
+	@scripts/apidiff
 
 # A module of its own, so that the others never enter ours.
 bench:
