@@ -115,3 +115,32 @@ func (internals) LearnHold(m *Memory, c *HoldCall) {
 	call.Verdict.Remaining, call.Verdict.Held = c.Remaining, c.Held
 	m.open().LearnHold(&call, counts.OwnClock)
 }
+
+// MemoryFor returns a Memory for one decision of a Store that keeps its counts elsewhere: empty, without
+// a bound, and with a clock that begins at now, µs.
+func (internals) MemoryFor(now int64) *Memory {
+	m := new(Memory)
+	m.counts.OpenFor(now)
+	return m
+}
+
+// Put makes m, in which there is nothing of key under l, keep k; see Kept.
+func (internals) Put(m *Memory, key string, l *Limit, k *counts.Kept) {
+	m.counts.Put(key, &l.counted, k)
+}
+
+// Kept is what m keeps of key under l, until m is used again.
+func (internals) Kept(m *Memory, key string, l *Limit) counts.Kept {
+	return m.counts.Kept(key, &l.counted)
+}
+
+// PutRecord makes m, which has no record of key under p, keep r.
+func (internals) PutRecord(m *Memory, key string, p *Penalty, r *algo.Record) {
+	m.counts.PutRecord(key, &p.counted, r)
+}
+
+// KeptRecord is the record that m keeps of key under p, zero if there is none.
+func (internals) KeptRecord(m *Memory, key string, p *Penalty) algo.Record {
+	r, _ := m.counts.Record(key, &p.counted)
+	return r
+}

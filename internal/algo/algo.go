@@ -66,6 +66,9 @@ type State struct {
 	Marks  []Mark  // sliding log: what was admitted, oldest first
 }
 
+// IsZero reports whether s is unused because nothing was ever charged, or all was refunded.
+func (s *State) IsZero() bool { return s.Used == 0 && len(s.Counts) == 0 && len(s.Marks) == 0 }
+
 // Mark is an instant at which a sliding log admitted something.
 type Mark struct {
 	At  int64 // µs since 1970
@@ -257,6 +260,18 @@ func (p *Plan) reset(s *State, v *View) int64 {
 	default:
 		return p.wait(v, v.Used)
 	}
+}
+
+// Unused is the instant (µs) from which s, which is not zero, counts for nothing under any amount: a
+// store may then drop it. A bucket's level falls by the amount that it was charged under.
+func (p *Plan) Unused(s *State) int64 {
+	own := *p
+	if p.IsBucket() {
+		own.Amount, own.Tick = s.Amount, s.Tick
+		own.Rate, own.Unit = lowest(s.Amount, p.Period/s.Tick)
+	}
+	v := own.Look(s, s.Last)
+	return s.Last + own.reset(s, &v)
 }
 
 // Refund returns n ≥ 0 units at now (µs), the newest first, and reports whether s is empty, and zero,

@@ -59,17 +59,22 @@ func (m *Memory) open(room int) {
 		for n < mostShards && room/n >= 8192 {
 			n *= 2
 		}
-		m.seed = maphash.MakeSeed()
-		m.shards = make([]shard, n)
-		m.holds.most, m.holds.shards = HoldsBeside(int64(room)), m.shards
-		for i := range m.shards {
-			m.shards[i].holds.room = &m.holds
-			m.shards[i].open((room + n - 1 - i) / n)
-		}
-		m.start = time.Now()
-		m.wall = m.start.UnixMicro()
-		m.ready.Store(true)
+		now := time.Now()
+		m.start, m.wall = now, now.UnixMicro()
+		m.makeShards(n, room, HoldsBeside(int64(room)))
 	})
+}
+
+// makeShards makes n shards with room for so many counts and holds.
+func (m *Memory) makeShards(n, room int, holds int64) {
+	m.seed = maphash.MakeSeed()
+	m.shards = make([]shard, n)
+	m.holds.most, m.holds.shards = holds, m.shards
+	for i := range m.shards {
+		m.shards[i].holds.room = &m.holds
+		m.shards[i].open((room + n - 1 - i) / n)
+	}
+	m.ready.Store(true)
 }
 
 // Now is the instant of a decision by the Memory's own clock, µs since 1970.
