@@ -446,7 +446,12 @@ type recorder struct {
 	said   strings.Builder
 }
 
-func (r *recorder) Helper()                   {}
+func (r *recorder) Helper() {}
+func (r *recorder) Skip(args ...any) {
+	r.note(false, "skipped: "+fmt.Sprintln(args...))
+	runtime.Goexit()
+}
+func (r *recorder) Skipf(f string, a ...any)  { r.Skip(fmt.Sprintf(f, a...)) }
 func (r *recorder) Log(args ...any)           { r.note(false, fmt.Sprintln(args...)) }
 func (r *recorder) Logf(f string, a ...any)   { r.note(false, fmt.Sprintf(f+"\n", a...)) }
 func (r *recorder) Error(args ...any)         { r.note(true, fmt.Sprintln(args...)) }

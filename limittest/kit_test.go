@@ -3,6 +3,7 @@ package limittest
 import (
 	"context"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,8 +39,43 @@ func (b *bare) Take(ctx context.Context, r *stint.Request, out []stint.Decision)
 	return b.inner.Take(ctx, r, out)
 }
 
+// What a store does not do is named, and nothing fails for it.
 func TestOptionalInterfacesAreOptional(t *testing.T) {
-	Kit{New: func(*testing.T) stint.Store { return new(bare) }, Steps: 5_000, Seed: 1}.Run(t)
+	lacks := map[string]string{
+		"Violations": "no stint.Violator", "Records": "no stint.Inspector", "Inspect": "no stint.Inspector", "TakeBatch": "no stint.BatchTaker",
+		"HoldVectors": "no stint.Holder", "Holds": "no stint.Holder", "ManyHolds": "no stint.Holder", "HoldClock": "no stint.Holder",
+		"HeldBudgetIsKept": "no stint.Holder", "LinearizableHolds": "no stint.Holder",
+		"NothingAndUnlimited": "cannot reset", "Deadlines": "Kit.Frozen makes no store",
+	}
+	k := Kit{New: func(*testing.T) stint.Store { return new(bare) }, Steps: 5_000, Seed: 1}
+	for _, c := range checks {
+		failed, said := watch(t, func(t testing.TB) { c.run(t, k.env(nil)) })
+		_, skipped, _ := strings.Cut(said, "skipped: ")
+		if lack := lacks[c.name]; failed || (lack == "") != (skipped == "") || !strings.Contains(skipped, lack) {
+			t.Errorf("%s: failed %t, skipped %q, want for %q\n%s", c.name, failed, skipped, lack, said)
+		}
+		if c.name != "Twins" {
+			continue
+		}
+		for _, verb := range []string{"refund", "reset", "violate", "hold"} {
+			if !strings.Contains(said, "not tested: "+verb) {
+				t.Errorf("%s does not say that it has not tested %s:\n%s", c.name, verb, said)
+			}
+		}
+	}
+}
+
+// listless is an Inspector that cannot list bans.
+type listless struct{ *Model }
+
+func (listless) Banned(context.Context, func(stint.Record) bool) error { return stint.ErrUnsupported }
+
+func TestBannedIsOptional(t *testing.T) {
+	k := Kit{New: func(*testing.T) stint.Store { return listless{new(Model)} }}
+	failed, said := watch(t, func(t testing.TB) { checkRecords(t, k.env(nil)) })
+	if failed || !strings.Contains(said, "lists no bans") {
+		t.Errorf("failed %t, said %s", failed, said)
+	}
 }
 
 // A failure must show whatever differs.

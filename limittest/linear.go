@@ -106,7 +106,8 @@ func checkLinearizableOverLimits(t testing.TB, e *env) {
 func checkRacesFor(t testing.TB, e *env, under string, raced []stint.Ask) {
 	t.Logf("seed %d", e.seed)
 	stores := e.fleet()
-	verbs := slices.DeleteFunc(verbsOf(stores), func(v string) bool { return v == "violate" || v == "hold" }) // which no counter shows
+	verbs, _ := verbsOf(stores)
+	verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "violate" || v == "hold" }) // which no counter shows
 	for n := range races {
 		r := race{
 			stores: stores, verbs: verbs, raced: raced, seed: e.seed + uint64(n),
