@@ -67,7 +67,7 @@ check:
 	@$$(go -C tools tool -n actionlint) .github/workflows/*.yml
 	@staticcheck=$$(go -C tools tool -n staticcheck); set -x; \
 	  go vet work; $$staticcheck work; \
-	  for module in bench examples/frameworks; do cd "$(CURDIR)/$$module"; go vet ./...; $$staticcheck ./...; done
+	  for module in $$(scripts/modules alone); do cd "$(CURDIR)/$$module"; go vet ./...; $$staticcheck ./...; done
 
 chaos:
 	@scripts/get redis-server
