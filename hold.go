@@ -23,6 +23,7 @@ func NewHoldID() (id HoldID) {
 }
 
 // ParseHoldID reads what String writes.
+// Any other text, and that of the zero HoldID, is an error that wraps ErrRequest.
 func ParseHoldID(text string) (id HoldID, err error) {
 	if len(text) == 2*len(id) {
 		if _, err = hex.Decode(id[:], []byte(text)); err == nil && id != (HoldID{}) {

@@ -12,7 +12,7 @@ import (
 // MarshalText is String.
 func (l *Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText reads what ParseLimit reads. l must be new.
+// UnmarshalText reads what ParseLimit reads. l must be new. After an error, it still is.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := ParseLimit(string(text))
 	if err == nil {
@@ -25,7 +25,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 // MarshalText is String.
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads what String writes of an Algorithm.
+// UnmarshalText reads what String writes of an Algorithm. Any other text is an error.
 func (a *Algorithm) UnmarshalText(text []byte) (err error) {
 	*a, err = fromText("algorithm", text, TokenBucket, LeakyBucket, FixedWindow, SlidingLog, SlidingWindow, InFlight)
 	return err
@@ -34,7 +34,7 @@ func (a *Algorithm) UnmarshalText(text []byte) (err error) {
 // MarshalText is String.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText reads what String writes of an Outcome.
+// UnmarshalText reads what String writes of an Outcome. Any other text is an error.
 func (o *Outcome) UnmarshalText(text []byte) (err error) {
 	*o, err = fromText("outcome", text, 0, Allowed, Limited, Warned, Banned)
 	return err
@@ -43,7 +43,7 @@ func (o *Outcome) UnmarshalText(text []byte) (err error) {
 // MarshalText is String.
 func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what String writes of a Source.
+// UnmarshalText reads what String writes of a Source. Any other text is an error.
 func (s *Source) UnmarshalText(text []byte) (err error) {
 	*s, err = fromText("source", text, ByStore, ByLocal, ByPolicy, ByLease, ByInstance)
 	return err

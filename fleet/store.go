@@ -46,7 +46,7 @@ type Options struct {
 	// 0: DefaultMaxLeases. Negative: none.
 	MaxLeases int
 	// Called is called after every call of the shared store for a request: see
-	// Fallback.Called.
+	// Fallback.Called. nil: failures are logged.
 	Called func(took time.Duration, err error)
 	// OnClose is called at the end of Close, for example to close the shared store. nil:
 	// nothing is called.

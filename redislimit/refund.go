@@ -121,6 +121,7 @@ func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {
 // documents. It scans all keys of the server, a few at a time. It is meant for simulations
 // and tests that have a namespace of their own. With a Client of your own, it scans only
 // the node that the Client picks, so it does not clear a Cluster.
+// After an error, some keys may be left.
 func (s *Store) Clear(ctx context.Context) error {
 	for _, n := range s.conn.Nodes() {
 		if err := s.clearNode(ctx, n); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/stintdev/stint/server/internal/auth"
 )
 
-// Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC.
+// Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC. Call
+// and Original must be given.
 type Asked struct {
 	// Call is what the proxy called with: its context, its RemoteAddr and TLS, and in its Header
 	// Stint-Token and Traceparent. The context has http.LocalAddrContextKey. Nothing else of it

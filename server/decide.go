@@ -24,7 +24,7 @@ type Verdict struct {
 	Entry rules.ListEntry
 	// Rule is the rule whose limit or ban decided. nil: none did.
 	Rule *rules.Rule
-	// ByHand is the ban by hand that decided, if one did. If it does not end, BanLeft and
+	// ByHand is the ban by hand that decided. nil: none did. If it does not end, BanLeft and
 	// RetryAfter are stint.Never.
 	ByHand *rules.Ban
 	// Rules and Each have an element for each limit of each rule that applied, in the

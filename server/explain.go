@@ -31,7 +31,8 @@ type explainedRule struct {
 }
 
 // Explain returns what would be decided about in, and why. It takes nothing. A request
-// without a route is treated as one that comes through the gateway.
+// without a route is treated as one that comes through the gateway. The error wraps
+// stint.ErrRequest if in is malformed or ambiguous; any other means that the store did not tell.
 func (s *Server) Explain(ctx context.Context, in *rules.Input) (*adminapi.Explanation, error) {
 	x, err := s.explain(ctx, in)
 	if err != nil {

@@ -50,7 +50,7 @@ func (c *certificate) config() *tls.Config {
 // Certificate opens the certificate of a listener that Run does not serve, and returns the
 // configuration of its connections. Like those of Run's listeners, it is reloaded when its files
 // change, has a metric, by the listener's name, and is logged. The configuration must not be
-// changed, but its clone may be. Call it before Run.
+// changed, but its clone may be. Call it before Run. The error says which file cannot be used.
 func (s *Server) Certificate(listener string, files *config.TLSFiles) (*tls.Config, error) {
 	c, err := openCertificate(listener, files)
 	if err != nil {

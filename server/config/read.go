@@ -32,7 +32,7 @@ func Read(files []rules.File, checkStore func(address string) error) (Settings, 
 
 // ReadSettings reads the section "server" alone, with the values of Default for what it
 // leaves out. It does not refuse a second section in another file: rules.ParseFiles does. Files of
-// Envoy's form have no settings.
+// Envoy's form have no settings. Its errors are like those of Read.
 func ReadSettings(files []rules.File, checkStore func(address string) error) (Settings, error) {
 	s := Default()
 	for _, f := range files {

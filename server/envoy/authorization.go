@@ -46,7 +46,8 @@ func NewAuthorization(s *server.Server) *Authorization {
 	return &Authorization{decide: s.Authorizer()}
 }
 
-// Check decides about a request.
+// Check decides about a request. A refusal is an answer; an error is PERMISSION_DENIED if the caller may
+// not ask, and INVALID_ARGUMENT if r has no HTTP request.
 func (a *Authorization) Check(ctx context.Context, r *authz.CheckRequest) (*authz.CheckResponse, error) {
 	if r.GetAttributes().GetRequest().GetHttp() == nil {
 		return nil, grpcstatus.Error(codes.InvalidArgument, "the attributes have no HTTP request: connections are not limited, so use the HTTP filter")

@@ -176,7 +176,7 @@ func (s *Server) Close() {
 
 // Run serves until ctx is done. Then health checks fail, and it goes on for StopDelay. After that
 // it accepts no more calls, waits up to StopTimeout for those in flight, cuts off the rest, closes
-// the listeners and returns nil.
+// the listeners and returns nil. If a listener fails, Run ends at once and returns why.
 func (s *Server) Run(ctx context.Context) error {
 	failed, fail := context.WithCancel(ctx)
 	defer fail()

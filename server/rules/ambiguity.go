@@ -100,7 +100,8 @@ func (a Ambiguity) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseAmbiguity reads the name of one kind, such as encoded_slash.
+// ParseAmbiguity reads the name of one kind, such as encoded_slash. Any other text
+// is an error.
 func ParseAmbiguity(name string) (Ambiguity, error) {
 	names := make([]string, len(ambiguities))
 	for i, x := range ambiguities {

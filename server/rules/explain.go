@@ -19,7 +19,7 @@ type Explanation struct {
 	// its place or ID.
 	List  List
 	Entry string
-	// Ban is the manual ban that decided.
+	// Ban is the manual ban that decided. nil: none did.
 	Ban *Ban
 	// Rules are all of the set's, in order, where neither of those decided. Of the rules of
 	// descriptors, they are those that a descriptor of the call finds, each once for each key.

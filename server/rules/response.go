@@ -87,7 +87,7 @@ var unsettledNames = [...]string{"keep", "give_back"}
 // String is "keep" or "give_back".
 func (u Unsettled) String() string { return nameOf(unsettledNames[:], uint8(u)) }
 
-// ParseUnsettled is the inverse of String.
+// ParseUnsettled is the inverse of String. Any other text is an error.
 func ParseUnsettled(text string) (Unsettled, error) {
 	return limittext.OneOf("unsettled", Keep, GiveBack)(text)
 }

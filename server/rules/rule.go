@@ -98,7 +98,7 @@ var modeNames = [...]string{"enforce", "shadow", "off"}
 // String is the mode's name in files: "enforce", "shadow" or "off".
 func (m Mode) String() string { return nameOf(modeNames[:], uint8(m)) }
 
-// ParseMode is the inverse of String.
+// ParseMode is the inverse of String. Any other text is an error.
 func ParseMode(text string) (Mode, error) {
 	return limittext.OneOf("mode", Enforce, Shadow, Off)(text)
 }

@@ -22,7 +22,8 @@ type Watcher struct {
 	Now <-chan os.Signal
 	// Changed is given what Read finds now, and then what Envoy.Read finds, each time that
 	// has come to be something else or Now has asked, or why it cannot be read. Files that
-	// were added, removed or renamed are a change. It is called from one goroutine.
+	// were added, removed or renamed are a change. It is called from one goroutine, and must be
+	// given.
 	Changed func(files []File, err error)
 }
 

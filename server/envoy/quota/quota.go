@@ -31,7 +31,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Decider is what package quota needs of a *server.Server.
+// Decider is what package quota needs of a *server.Server. It is used from many goroutines at once.
 type Decider interface {
 	// Decide decides a call; see server.Server.Decide.
 	Decide(ctx context.Context, in *rules.Input, at time.Time) (server.Verdict, error)
