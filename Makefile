@@ -25,7 +25,7 @@ SHELL := bash
 FUZZTIME ?= 60s
 ATTACKTIME ?= 1m
 ATTACKFUZZTIME ?= 10m
-PROGRAMS = redis-server nginx haproxy caddy node python3 cc
+PROGRAMS = redis-server nginx haproxy caddy node python3 cc initdb
 BROWSER = chromium-headless-shell fonts-wqy-zenhei npm
 MONITORING = promtool amtool prometheus-alertmanager
 # Tests fail, and are not skipped, for want of a program that is there for others.
@@ -33,7 +33,8 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  if (command -v chromium-headless-shell || command -v chromium) >/dev/null && [ -e internal/browser/testdata/node_modules/axe-core ]; then export STINT_REQUIRE_BROWSER=1; fi; \
 	  if command -v node >/dev/null && [ -e examples/llm/testdata/node_modules/openai ]; then export STINT_REQUIRE_CLIENTS=1; fi; \
-	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
+	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi; \
+	  if (PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' ':'); command -v initdb) >/dev/null; then export STINT_REQUIRE_POSTGRES=1; fi;
 
 .PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
 

@@ -23,7 +23,11 @@ import (
 //
 // Callers have checked r, as a Limiter does. They do not use r, its asks and out until
 // Take returns, and Take does not keep them. A Store may be used from many goroutines at
-// once, by all methods of the interfaces that it implements, and decides as if requests came one after another (package limittest tests that).
+// once, by all methods of the interfaces that it implements, and decides as if requests came one
+// after another (package limittest tests that).
+//
+// To count in a database of your own, do not implement Store: package store makes one of a
+// method that changes rows of bytes.
 type Store interface {
 	Take(ctx context.Context, r *Request, out []Decision) (Decision, error)
 }
