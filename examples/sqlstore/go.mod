@@ -6,7 +6,7 @@ replace github.com/stintdev/stint => ../..
 
 require (
 	github.com/jackc/pgx/v5 v5.13.0
-	github.com/stintdev/stint v0.0.0-00010101000000-000000000000
+	github.com/stintdev/stint v0.0.0
 )
 
 require (
