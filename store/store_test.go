@@ -400,6 +400,25 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// A fleet.Store around it answers while the database is away.
+func TestFleetAnswersWithoutTheDatabase(t *testing.T) {
+	rows := newRows(t)
+	f := fleet.New(store.New(rows), fleet.Options{})
+	defer f.Close()
+	take := func(by stint.Source) {
+		t.Helper()
+		d, err := f.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: bucket}}}, nil)
+		if err != nil || !d.Allowed || d.By != by {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	take(stint.ByStore)
+	rows.mu.Lock()
+	rows.fail = errors.Join(fleet.ErrNotCharged, errAway)
+	rows.mu.Unlock()
+	take(stint.ByLocal)
+}
+
 // A request that counts nothing needs no row.
 func TestNothingIsCounted(t *testing.T) {
 	s := store.New(rowsFunc(func(_ context.Context, keys []string, _ func(time.Time, [][]byte) ([]store.Row, error)) error {
@@ -460,4 +479,14 @@ func newLimit(t *testing.T, s stint.Spec) *stint.Limit {
 		t.Fatal(err)
 	}
 	return l
+}
+
+func BenchmarkTake(b *testing.B) {
+	s := store.New(newRows(nil))
+	r := &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: stint.MustLimit("1000000000 per 1h")}}}
+	for b.Loop() {
+		if _, err := s.Take(b.Context(), r, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -28,6 +28,9 @@ type server struct {
 	stop    func()
 }
 
+// dieWithUs has a server end when the test's process dies, where a system can do that.
+var dieWithUs = func(*syscall.SysProcAttr) {}
+
 // start starts a server, which ends with the test.
 func start(t testing.TB) *server {
 	t.Helper()
@@ -50,6 +53,7 @@ func start(t testing.TB) *server {
 	}
 	postgres := exec.Command(program(t, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=",
 		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300")
+	dieWithUs(as)
 	var said bytes.Buffer
 	postgres.SysProcAttr, postgres.Dir, postgres.Stdout, postgres.Stderr = as, dir, &said, &said
 	if err := postgres.Start(); err != nil {
