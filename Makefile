@@ -2,6 +2,9 @@
 # make build  bin/stint, which knows the commit it is of
 # make test   checks and every test in its short form, with real servers; the last line
 #             says what was skipped and why
+# make lint   gofmt, actionlint, go vet and staticcheck over every module: part of make test
+# make check  make lint and make vuln. Not in make test: what is published overnight is no
+#             fault of a change
 # make test-all  every test in its long form, and those of the short form with the race
 #             detector
 # make test-matrix   the store's tests against several versions of Redis and Valkey;
@@ -36,7 +39,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi; \
 	  if (PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' ':'); command -v initdb) >/dev/null; then export STINT_REQUIRE_POSTGRES=1; fi;
 
-.PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
+.PHONY: run build test test-all programs test-matrix chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -48,7 +51,7 @@ build:
 
 # The collector takes an eighth of the short form where memory is short, and there it is not.
 test: export GOGC = 400
-test: check programs
+test: lint programs
 	@$(REQUIRED) scripts/test short
 
 test-all: programs
@@ -62,8 +65,10 @@ programs:
 test-matrix:
 	@scripts/matrix $(MATRIX)
 
+check: lint vuln
+
 # Over every module: those of the workspace, and those that are built by themselves.
-check:
+lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
 	@$$(go -C tools tool -n actionlint) .github/workflows/*.yml
 	@staticcheck=$$(go -C tools tool -n staticcheck); set -x; \

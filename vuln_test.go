@@ -16,7 +16,7 @@ func TestVulnTells(t *testing.T) {
 		t.Skip("there is no bash")
 	}
 	for name, c := range map[string]struct {
-		install, check string // what go install and govulncheck do, in shell
+		install, check string // what go tool and govulncheck do, in shell
 		offline        string
 		code           int
 		said           string
@@ -33,7 +33,11 @@ func TestVulnTells(t *testing.T) {
 		"no govulncheck, misspelled": {"exit 1", "", "alow", 2, "want allow"},
 	} {
 		dir := t.TempDir()
-		script := "#!/bin/sh\n" + c.install + "\ncat >\"$GOBIN/govulncheck\" <<'END'\n#!/bin/sh\n" + c.check + "\nEND\nchmod +x \"$GOBIN/govulncheck\"\n"
+		govulncheck := filepath.Join(dir, "govulncheck")
+		if err := os.WriteFile(govulncheck, []byte("#!/bin/sh\n"+c.check+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		script := "#!/bin/sh\n" + c.install + "\necho '" + govulncheck + "'\n"
 		if err := os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
