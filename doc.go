@@ -76,5 +76,6 @@
 // [Refunder], [Resetter], [Violator], [Networked], an [Inspector], which lists what is [Stored], and a
 // [Holder], which keeps each [Hold]. A layer finds those of the Store within by [As] and calls them by
 // [TakeBatch], [Refund], [Reset], [Violate] and [Holds], which return [ErrUnsupported] if there is none.
-// Package limittest tests Stores. [Internal] is for packages of Stint.
+// Package limittest tests Stores. To count in a database, do not write one: package store makes it of a
+// method that changes rows. [Internal] is for packages of Stint.
 package stint
