@@ -16,13 +16,14 @@ func TestVulnTells(t *testing.T) {
 		t.Skip("there is no bash")
 	}
 	for name, c := range map[string]struct {
-		install, check string // what go tool and govulncheck do, in shell
-		offline        string
-		code           int
-		said           string
+		build, check string // what go tool and govulncheck do, in shell
+		offline      string
+		code         int
+		said         string
 	}{
 		"nothing found":              {"", "exit 0", "", 0, ""},
 		"something found":            {"", "exit 3", "", 1, ""},
+		"found outside workspace":    {"", "[ $3 = work ] || exit 3", "", 1, "in bench"},
 		"found, offline allowed":     {"", "exit 3", "allow", 1, ""},
 		"it fails":                   {"", "echo loading packages; exit 1", "", 1, "govulncheck failed"},
 		"it fails, offline allowed":  {"", "echo loading packages; exit 1", "allow", 1, "govulncheck failed"},
@@ -33,13 +34,13 @@ func TestVulnTells(t *testing.T) {
 		"no govulncheck, misspelled": {"exit 1", "", "alow", 2, "want allow"},
 	} {
 		dir := t.TempDir()
-		govulncheck := filepath.Join(dir, "govulncheck")
-		if err := os.WriteFile(govulncheck, []byte("#!/bin/sh\n"+c.check+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		script := "#!/bin/sh\n" + c.install + "\necho '" + govulncheck + "'\n"
-		if err := os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
+		for name, script := range map[string]string{
+			"go":          c.build + "\necho '" + dir + "/govulncheck'",
+			"govulncheck": c.check,
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
 		}
 		cmd := exec.Command("bash", "scripts/vuln")
 		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "STINT_VULN_OFFLINE="+c.offline)
