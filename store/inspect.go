@@ -20,21 +20,12 @@ func (s *Store) Record(ctx context.Context, key string, p *stint.Penalty) (r sti
 }
 
 // Inspect implements stint.Inspector.
-func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
-	stored := make([]stint.Stored, len(limits))
-	return stored, s.look(ctx, key, limits, func(m *stint.Memory, now time.Time) error {
-		for i, l := range limits {
-			stored[i] = stint.Stored{}
-			k := kit.Kept(m, key, l)
-			if k.State.IsZero() {
-				continue
-			}
-			if left := kit.Plan(l).Unused(&k.State) - now.UnixMicro(); left > 0 {
-				stored[i] = stint.Stored{Held: true, Idle: algo.Duration(max(0, now.UnixMicro()-k.State.Last)), Expires: algo.Duration(left)}
-			}
-		}
-		return nil
+func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) (stored []stint.Stored, err error) {
+	err = s.look(ctx, key, limits, func(m *stint.Memory, _ time.Time) (err error) {
+		stored, err = m.Inspect(ctx, key, limits)
+		return err
 	})
+	return stored, err
 }
 
 // Held implements stint.Holder.
