@@ -26,7 +26,9 @@ var (
 )
 
 func (c *command) build() (*exec.Cmd, error) {
-	path, err := exec.Command("go", "-C", c.module, "tool", "-n", c.tool).Output()
+	tool := exec.Command("go", "-C", c.module, "tool", "-n", c.tool)
+	tool.Env = append(os.Environ(), "GOWORK=off") // a workspace has other versions than the module, or none
+	path, err := tool.Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be built: %w", c.tool, err)
 	}
