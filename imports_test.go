@@ -1,7 +1,6 @@
 package stint_test
 
 import (
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -11,12 +10,8 @@ import (
 // else, however deep; and so does what makes a Store of any database, with package fleet.
 func TestNoForeignImports(t *testing.T) {
 	for of, own := range map[string][]string{".": nil, "./store": {"store", "fleet"}} {
-		out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", of).CombinedOutput()
-		if err != nil {
-			t.Fatalf("go list: %v\n%s", err, out)
-		}
-		for _, path := range strings.Fields(string(out)) {
-			name, found := strings.CutPrefix(path, "github.com/stintdev/stint")
+		for _, path := range strings.Fields(output(t, "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", of)) {
+			name, found := strings.CutPrefix(path, ours)
 			if name = strings.TrimPrefix(name, "/"); !found || name != "" && !strings.HasPrefix(name, "internal/") && !slices.Contains(own, name) {
 				t.Errorf("%s depends on %s", of, path)
 			}

@@ -19,23 +19,16 @@ import (
 // for what is there for tests alone.
 func publicPackages(t *testing.T) (public []string) {
 	t.Helper()
-	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
-		private := []string{"internal", "testdata", "node_modules", ".git", "bench", "docs", "examples", "tools", "envoymodel"}
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && slices.Contains(private, d.Name()):
-			return filepath.SkipDir
-		case d.IsDir():
-			if p, _ := documentation(t, name); p != nil && p.Name != "main" {
-				public = append(public, filepath.ToSlash(name))
+	private := []string{"internal", "bench", "docs", "examples", "tools", "envoymodel"}
+	public = folders(t, func(folder string, _ []fs.DirEntry) bool {
+		for part := range strings.SplitSeq(filepath.ToSlash(folder), "/") {
+			if slices.Contains(private, part) {
+				return false
 			}
 		}
-		return nil
+		p, _ := documentation(t, folder)
+		return p != nil && p.Name != "main"
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, want := range []string{".", "connectlimit", "server/envoy/quota"} {
 		if !slices.Contains(public, want) {
 			t.Errorf("%s is not among them: only %s", want, public)

@@ -1,7 +1,6 @@
 package stint_test
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,15 +41,8 @@ func TestVulnTells(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cmd := exec.Command("bash", "scripts/vuln")
-		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "STINT_VULN_OFFLINE="+c.offline)
-		out, err := cmd.CombinedOutput()
-		code := 0
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			code = exit.ExitCode()
-		}
-		if code != c.code || !strings.Contains(string(out), c.said) {
+		out, code := run(t, ".", "PATH='"+dir+"':$PATH STINT_VULN_OFFLINE="+c.offline+" scripts/vuln")
+		if code != c.code || !strings.Contains(out, c.said) {
 			t.Errorf("%s: exit %d, want %d:\n%s", name, code, c.code, out)
 		}
 	}
