@@ -90,11 +90,16 @@ func TestUpstreamEndsInBody(t *testing.T) {
 // A client that closes its half of the connection has left, as net/http sees it. If it
 // still reads, it is not told that all is well.
 func TestHalfClosed(t *testing.T) {
-	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	asked := make(chan struct{})
+	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+	})
 	g := start(t, newServer(t, generous, everythingTo(up), func(c *server.Config) { c.Settings.UpstreamTimeout = 10 * time.Second }))
 	c := dial(t, g.gateway)
 	defer c.Close()
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-asked // one that closes before it is decided gets 503
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
