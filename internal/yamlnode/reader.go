@@ -50,6 +50,7 @@ type Reader struct {
 	// field names the field that Mapping reads at present, which has the value value.
 	field string
 	value *Node
+	from  map[*Node]string // of values that are not from the file
 }
 
 // Problem is one thing wrong with a file.
@@ -57,6 +58,16 @@ type Problem struct {
 	// Line and Column count from 1, Column in characters.
 	Line, Column int
 	Text         string
+	// From names what has the value instead of the file, such as a variable of the environment;
+	// there is no Line then. Empty: the file has it.
+	From string
+}
+
+func (p *Problem) in(file string) string {
+	if p.From != "" {
+		return p.From + ": " + p.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", file, p.Line, p.Column, p.Text)
 }
 
 // Error is what is wrong with a file: at least one Problem, sorted by position.
@@ -71,11 +82,11 @@ type Error struct {
 // Error is a line for each problem.
 func (e *Error) Error() string {
 	var b strings.Builder
-	for i, p := range e.Problems {
+	for i := range e.Problems {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%s:%d:%d: %s", e.File, p.Line, p.Column, p.Text)
+		b.WriteString(e.Problems[i].in(e.File))
 	}
 	if e.More > 0 {
 		fmt.Fprintf(&b, "\n%s: and %d more", e.File, e.More)
@@ -197,8 +208,14 @@ func (r *Reader) plain(n *Node) bool {
 
 // Report notes a problem at n. It does nothing where n is nil.
 func (r *Reader) Report(n *Node, format string, args ...any) {
-	if n != nil {
-		r.reportAt(n.Line, n.Column, format, args...)
+	if n == nil {
+		return
+	}
+	before := len(r.problems)
+	r.reportAt(n.Line, n.Column, format, args...)
+	if from := r.from[n]; from != "" && len(r.problems) > before {
+		p := &r.problems[before]
+		p.From, p.Line, p.Column = from, 0, 0
 	}
 }
 
@@ -208,8 +225,11 @@ func (r *Reader) ReportWithin(n *Node, offset int, format string, args ...any) {
 	r.reportAt(line, column, format, args...)
 }
 
-// Place is where n is: file:line:column.
+// Place is where n is: file:line:column, or what has it instead of the file.
 func (r *Reader) Place(n *Node) string {
+	if from := r.from[n]; from != "" {
+		return from
+	}
 	return fmt.Sprintf("%s:%d:%d", r.file, n.Line, n.Column)
 }
 
@@ -228,7 +248,7 @@ func (r *Reader) reportAt(line, column int, format string, args ...any) {
 		return
 	}
 	text := clip(r.prefix+fmt.Sprintf(format, args...), longestProblem)
-	r.problems = append(r.problems, Problem{max(line, 1), max(column, 1), text})
+	r.problems = append(r.problems, Problem{Line: max(line, 1), Column: max(column, 1), Text: text})
 }
 
 // Err is nil if nothing was reported, else an *Error.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -27,24 +28,18 @@ func (s *Settings) CheckGuarded() error {
 		s.CheckListen)
 }
 
-// readCheck reads "check", after "check_listen" and "check_tls" were read.
-func (s *Settings) readCheck(r *yamlnode.Reader, n *yamlnode.Node) {
-	if n == nil {
-		return
-	}
-	c := &s.Check
+// value is the section check, read after check_listen and check_tls.
+func (c *CheckAPI) value(s *Settings, r *yamlnode.Reader) schema.Value {
 	callers := callersReader{Reader: r, to: &c.Callers}
-	members := callers.fields()
-	members["open"] = r.Bool(&c.Open)
-	fields := r.Mapping(n, members)
-	if fields == nil {
-		return
-	}
-	allShow := len(c.Tokens)+len(c.Clients) > 0 || s.CheckTLS.AsksForCertificate()
-	callers.check(fields, s.CheckTLS, "check_tls", allShow)
-	if c.Open && allShow {
-		r.Report(fields["open"], "open lets everybody in, and tokens, clients and client_ca only some: remove one of them")
-	}
+	rows := append(callers.rows(), schema.Row{Name: "open", Value: schema.Bool(r, &c.Open), Default: "false",
+		Says: "Lets everyone who can connect use it, without a token or certificate."})
+	return schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {
+		allShow := len(c.Tokens)+len(c.Clients) > 0 || s.CheckTLS.AsksForCertificate()
+		callers.check(fields, s.CheckTLS, "check_tls", allShow)
+		if c.Open && allShow {
+			r.Report(fields["open"], "open lets everybody in, and tokens, clients and client_ca only some: remove one of them")
+		}
+	})
 }
 
 // CheckTokensInTheClear reports whether tokens for the check API travel between machines
@@ -105,21 +100,29 @@ func (a *Admin) Check() error {
 // unencrypted.
 func (a *Admin) TokensInTheClear() bool { return a.inTheClear(a.Listen, a.TLS) }
 
-func (a *Admin) read(r *yamlnode.Reader, n *yamlnode.Node) {
-	before := r.Problems()
+func (a *Admin) value(r *yamlnode.Reader) schema.Value {
 	callers := callersReader{Reader: r, to: &a.Callers, scoped: true}
-	members := callers.fields()
-	members["listen"] = yamlnode.Parsed(r, &a.Listen, parseListenOrOff)
-	members["tls"] = readTLS(r, &a.TLS)
-	members["dashboard"] = r.Bool(&a.Dashboard)
-	fields := r.Mapping(n, members)
-	if fields == nil {
-		return
+	rows := append(schema.Rows{
+		{Name: "listen", Value: schema.Parsed(r, &a.Listen, parseListenOrOff, addressOrOff), Default: "127.0.0.1:8090", Flag: "admin-listen",
+			Says: "Address of the admin API; off: none."},
+		{Name: "tls", Value: readTLS(r, &a.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "operations.md#tls",
+			Says: "The admin API's certificate. Without it, it speaks plain HTTP."},
+		{Name: "dashboard", Value: schema.Bool(r, &a.Dashboard), Default: "true", See: "dashboard.md",
+			Says: "Serves the dashboard at \"/\", and lets browsers sign in with a token."},
+	}, callers.rows()...)
+	before := 0
+	v := schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {
+		callers.check(fields, a.TLS, "tls", len(a.Tokens)+len(a.Clients) > 0)
+		if err := a.Check(); err != nil && r.Problems() == before {
+			r.Report(fields["listen"], "%v", err)
+		}
+	})
+	read := v.Read
+	v.Read = func(n *yamlnode.Node) {
+		before = r.Problems()
+		read(n)
 	}
-	callers.check(fields, a.TLS, "tls", len(a.Tokens)+len(a.Clients) > 0)
-	if err := a.Check(); err != nil && r.Problems() == before {
-		r.Report(fields["listen"], "%v", err)
-	}
+	return v
 }
 
 func parseListenOrOff(text string) (string, error) {

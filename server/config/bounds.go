@@ -10,6 +10,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/counts"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/internal/offenders"
 )
@@ -52,13 +53,15 @@ func (i Instance) String() string {
 // is less.
 const defaultInFlight = 10_000
 
-// read reads the section instance of the settings.
-func (i *Instance) read(r *yamlnode.Reader, n *yamlnode.Node) {
-	r.Mapping(n, yamlnode.Fields{
-		"limit":           yamlnode.Parsed(r, &i.Limit, stint.ParseLimit),
-		"in_flight":       r.Int64(&i.InFlight, 1, 1<<31),
-		"in_flight_bytes": yamlnode.Parsed(r, &i.Bytes, parseByteSize),
-	})
+func (i *Instance) rows(r *yamlnode.Reader) schema.Rows {
+	return schema.Rows{
+		{Name: "limit", Value: schema.Parsed(r, &i.Limit, stint.ParseLimit, schema.Scalar("limit", "")), Example: "20000 per 1s burst 1000",
+			Says: "Bounds the requests that the rules allow here, at both together, one unit each. Without it, there is no bound."},
+		{Name: "in_flight", Value: byMemory(r, &i.InFlight, 1, 1<<31), Computed: "by memory, up to 10,000", Example: "2000",
+			Says: "Bounds the requests in flight at once at the gateway, and as many at the check API. One client cannot take all of them."},
+		{Name: "in_flight_bytes", Value: schema.Parsed(r, &i.Bytes, parseByteSize, schema.Size("1MiB", "")).Or(func() { i.Bytes = ByMemory }, func() string { return ByteSize(i.Bytes).String() }), Computed: "an eighth of the memory", Example: "256MiB",
+			Says: "Bounds the memory for bodies and headers of requests in flight. A request that does not fit is refused."},
+	}
 }
 
 // ByMemory is the value of a bound that depends on the memory; see Settings.FitMemory.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -85,19 +86,38 @@ type callersReader struct {
 	names  map[string]bool // of tokens and clients, as read so far
 }
 
-// fields are the names of Callers in a mapping.
-func (r callersReader) fields() yamlnode.Fields {
+// rows are Callers in a mapping.
+func (r *callersReader) rows() schema.Rows {
 	r.names = map[string]bool{}
-	return yamlnode.Fields{
-		"tokens":  r.tokens,
-		"clients": func(n *yamlnode.Node) { r.Each(n, r.client) },
-		"hosts":   yamlnode.List(r.Reader, &r.to.Hosts, parseCallersHost),
+	token := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return r.tokenRows(new(Token)) }}
+	client := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return r.clientRows(new(Client)) }}
+	of := ""
+	if r.scoped {
+		of = ", scope: write"
+	}
+	return schema.Rows{
+		{Name: "tokens", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &token}, r.tokens), Example: "[{name: deploy" + of + ", file: /etc/stint/token}]",
+			Says: "Bearer tokens that callers may show."},
+		{Name: "clients", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &client}, func(n *yamlnode.Node) { r.Each(n, r.client) }), Example: "[{name: ops.internal" + of + "}]",
+			Says: "Names in the certificates of callers: a common name, or a DNS name or URI among the alternative names. It needs tls with client_ca."},
+		{Name: "hosts", Value: schema.List(r.Reader, &r.to.Hosts, parseCallersHost, schema.Scalar("host", "")), Example: "[stint.internal]",
+			Says: "Names in Host under which callers without a token may reach it, beside localhost and the addresses of loopback."},
 	}
 }
 
+func (r *callersReader) tokenRows(t *Token) schema.Rows {
+	return r.named(&t.Name, &t.Scope,
+		schema.Row{Name: "file", Value: schema.Text(r.Reader, &t.File, "file"), Example: "/etc/stint/token", Reread: true,
+			Says: "File with the token. One of file and env is needed."},
+		schema.Row{Name: "env", Value: schema.Text(r.Reader, &t.Env, "name"), Example: "STINT_TOKEN",
+			Says: "Name of a variable of the environment with the token."})
+}
+
+func (r *callersReader) clientRows(c *Client) schema.Rows { return r.named(&c.Name, &c.Scope) }
+
 // check reports clients whose certificates tls, which the settings call name, does not ask for,
 // and hosts that have no effect because every caller must authenticate.
-func (r callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, name string, allShow bool) {
+func (r *callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, name string, allShow bool) {
 	if len(r.to.Hosts) > 0 && allShow {
 		r.Report(fields["hosts"], "hosts are for callers that show neither token nor certificate, and here all must: remove it")
 	}
@@ -106,7 +126,7 @@ func (r callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, na
 	}
 }
 
-func (r callersReader) tokens(n *yamlnode.Node) {
+func (r *callersReader) tokens(n *yamlnode.Node) {
 	if n.Value != "" { // as in token
 		r.Report(n, "want a list of mappings of %s", r.membersOfToken())
 		return
@@ -114,20 +134,20 @@ func (r callersReader) tokens(n *yamlnode.Node) {
 	r.Each(n, r.token)
 }
 
-func (r callersReader) membersOfToken() string {
+func (r *callersReader) membersOfToken() string {
 	if r.scoped {
 		return "name, scope and one of file and env"
 	}
 	return "name and one of file and env"
 }
 
-func (r callersReader) token(n *yamlnode.Node) {
+func (r *callersReader) token(n *yamlnode.Node) {
 	if n.Value != "" { // it may be the token itself, which must not be shown
 		r.Report(n, "want a mapping of %s", r.membersOfToken())
 		return
 	}
 	var t Token
-	fields := r.Mapping(n, r.named(&t.Name, &t.Scope, yamlnode.Fields{"file": r.Text(&t.File), "env": r.Text(&t.Env)}))
+	fields := r.Mapping(n, r.tokenRows(&t).Fields())
 	if fields == nil {
 		return
 	}
@@ -138,9 +158,9 @@ func (r callersReader) token(n *yamlnode.Node) {
 	r.to.Tokens = append(r.to.Tokens, t)
 }
 
-func (r callersReader) client(n *yamlnode.Node) {
+func (r *callersReader) client(n *yamlnode.Node) {
 	var c Client
-	fields := r.Mapping(n, r.named(&c.Name, &c.Scope, yamlnode.Fields{}))
+	fields := r.Mapping(n, r.clientRows(&c).Fields())
 	if fields == nil {
 		return
 	}
@@ -148,17 +168,19 @@ func (r callersReader) client(n *yamlnode.Node) {
 	r.to.Clients = append(r.to.Clients, c)
 }
 
-// named adds to fields what a token and a client have in common.
-func (r callersReader) named(name *string, scope *Scope, fields yamlnode.Fields) yamlnode.Fields {
-	fields["name"] = r.Text(name)
+// named are the rows that a token and a client have in common, and more.
+func (r *callersReader) named(name *string, scope *Scope, more ...schema.Row) schema.Rows {
+	rows := schema.Rows{{Name: "name", Value: schema.Text(r.Reader, name, "name"), Required: true, Example: "deploy",
+		Says: "What the API calls the caller. It is unique among tokens and clients."}}
 	if r.scoped {
-		fields["scope"] = yamlnode.Parsed(r.Reader, scope, parseScope)
+		rows = append(rows, schema.Row{Name: "scope", Value: schema.Parsed(r.Reader, scope, parseScope, schema.Words("read", "write")), Required: true, Example: "write",
+			Says: "Whether the caller may only look, or also change."})
 	}
-	return fields
+	return append(rows, more...)
 }
 
 // checkNamed reports a name that is missing or was given before, and a missing scope.
-func (r callersReader) checkNamed(n *yamlnode.Node, fields map[string]*yamlnode.Node, name string) {
+func (r *callersReader) checkNamed(n *yamlnode.Node, fields map[string]*yamlnode.Node, name string) {
 	switch {
 	case fields["name"] == nil:
 		r.Report(n, "name is missing")

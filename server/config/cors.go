@@ -6,6 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -20,25 +21,31 @@ type CORS struct {
 	Policy   httplimit.CORS
 }
 
-// readCORS makes a reader of "cors".
-func readCORS(r *yamlnode.Reader, to **CORS) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		before, c := r.Problems(), new(CORS)
-		p := &c.Policy
-		fields := r.Mapping(n, yamlnode.Fields{
-			"origins":     func(n *yamlnode.Node) { c.readOrigins(r, n) },
-			"credentials": r.Bool(&p.Credentials),
-			"max_age":     r.Period(&p.MaxAge),
-			"methods": yamlnode.List(r, &p.Methods, func(text string) (string, error) {
-				return text, (&httplimit.CORS{Methods: []string{text}}).Check()
-			}),
-			"headers": yamlnode.List(r, &p.Headers, func(text string) (string, error) {
-				return text, (&httplimit.CORS{Headers: []string{text}}).Check()
-			}),
-		})
-		if fields == nil {
-			return
-		}
+func (c *CORS) rows(r *yamlnode.Reader) schema.Rows {
+	p := &c.Policy
+	origin := schema.Scalar("origin", `^(\*|[a-z][a-z0-9+.-]*://[^/]+)$`)
+	return schema.Rows{
+		{Name: "origins", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &origin}.OrElse(schema.Words("upstream")), func(n *yamlnode.Node) { c.readOrigins(r, n) }), Required: true, Example: `["https://app.example.com"]`,
+			Says: "Which origins may read answers, or upstream: those that the upstream of the same route last allowed."},
+		{Name: "credentials", Value: schema.Bool(r, &p.Credentials), Default: "false",
+			Says: "Lets pages send cookies and credentials."},
+		{Name: "max_age", Value: schema.Custom(schema.Shape{Kind: schema.KindDuration, What: "duration"}, r.Period(&p.MaxAge)), Computed: "what browsers do by default, 5s", Example: "10m",
+			Says: "How long a browser may keep the answer to a preflight."},
+		{Name: "methods", Value: schema.List(r, &p.Methods, func(text string) (string, error) {
+			return text, (&httplimit.CORS{Methods: []string{text}}).Check()
+		}, schema.Scalar("method", "")), Computed: "those that a preflight asks for", Example: "[GET, POST]",
+			Says: "The methods that pages may use."},
+		{Name: "headers", Value: schema.List(r, &p.Headers, func(text string) (string, error) {
+			return text, (&httplimit.CORS{Headers: []string{text}}).Check()
+		}, schema.Scalar("header", "")), Computed: "those that a preflight asks for", Example: "[Authorization, Content-Type]",
+			Says: "The request headers that pages may set."},
+	}
+}
+
+// readCORS is the section cors of the settings.
+func readCORS(r *yamlnode.Reader, to **CORS) schema.Value {
+	before := 0
+	v := schema.Optional(r, to, func(c *CORS) schema.Rows { return c.rows(r) }, func(c *CORS, n *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		if fields["origins"] == nil {
 			r.Report(n, `cors needs origins, such as origins: ["https://app.example.com"], or origins: upstream`)
 		}
@@ -47,11 +54,14 @@ func readCORS(r *yamlnode.Reader, to **CORS) func(*yamlnode.Node) {
 				r.Report(field, "%s is for origins that are listed: with origins: upstream, the upstream says it", name)
 			}
 		}
-		if err := p.Check(); err != nil && r.Problems() == before {
+		if err := c.Policy.Check(); err != nil && r.Problems() == before {
 			r.Report(n, "cors: %v", err)
 		}
-		*to = c
-	}
+	})
+	return schema.Custom(v.Shape, func(n *yamlnode.Node) {
+		before = r.Problems()
+		v.Read(n)
+	})
 }
 
 func (c *CORS) readOrigins(r *yamlnode.Reader, n *yamlnode.Node) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -45,7 +46,7 @@ type Envoy struct {
 
 // DefaultEnvoy returns the section of a file that sets nothing in it.
 func DefaultEnvoy() *Envoy {
-	return &Envoy{Listen: "127.0.0.1:8081", HTTPListen: Off, DebugListen: Off, PrometheusListen: Off, QuotaShares: "demand"}
+	return schema.New(func(e *Envoy) schema.Rows { return e.rows(yamlnode.Values("the settings by default")) })
 }
 
 // Address is the network and the address of Listen.
@@ -70,37 +71,52 @@ func ParseEnvoyListen(text string) (string, error) {
 	return text, nil
 }
 
-func readEnvoy(r *yamlnode.Reader, to **Envoy) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		e := DefaultEnvoy()
-		fields := r.Mapping(n, yamlnode.Fields{
-			"directory":         r.Text(&e.Directory),
-			"merge_domains":     r.Bool(&e.MergeDomains),
-			"listen":            yamlnode.Parsed(r, &e.Listen, ParseEnvoyListen),
-			"http_listen":       yamlnode.Parsed(r, &e.HTTPListen, parseListenOrOff),
-			"debug_listen":      yamlnode.Parsed(r, &e.DebugListen, parseListenOrOff),
-			"prometheus_listen": yamlnode.Parsed(r, &e.PrometheusListen, parseListenOrOff),
-			"statsd":            yamlnode.Parsed(r, &e.Statsd, parseStatsd),
-			"dogstatsd":         yamlnode.Parsed(r, &e.DogStatsd, parseStatsd),
-			"tls":               readTLS(r, &e.TLS),
-			"client_name":       r.Text(&e.ClientName),
-			"each":              r.Bool(&e.Each),
-			"shadow":            r.Bool(&e.Shadow),
-			"response_headers":  r.Bool(&e.ResponseHeaders),
-			"dynamic_metadata":  r.Bool(&e.DynamicMetadata),
-			"quota_shares":      yamlnode.Parsed(r, &e.QuotaShares, parseShares),
-		})
-		if fields == nil {
-			return
-		}
-		*to = e
+func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
+	grpc := address.OrElse(schema.Scalar("unix: and the path of a socket", "^unix:."))
+	hostPort := schema.Scalar("host:port", `^[^:]+:[0-9]+$|^\[[^\]]+\]:[0-9]+$`)
+	return schema.Rows{
+		{Name: "directory", Value: schema.Text(r, &e.Directory, "directory"), Example: "/etc/ratelimit/config", Flag: "envoy", Reread: true, See: "envoy.md#descriptors",
+			Says: "Directory of the files of descriptors, of Envoy's form. Without it, only external authorization has rules."},
+		{Name: "merge_domains", Value: schema.Bool(r, &e.MergeDomains), Default: "false", See: "envoy.md#descriptors",
+			Says: "Lets several of these files have one domain."},
+		{Name: "listen", Value: schema.Parsed(r, &e.Listen, ParseEnvoyListen, grpc), Default: "127.0.0.1:8081", Example: `"unix:/run/stint.sock"`, Flag: "envoy-listen",
+			Says: "Address of Envoy's rate limit service, or unix: and the path of a socket."},
+		{Name: "http_listen", Value: schema.Parsed(r, &e.HTTPListen, parseListenOrOff, addressOrOff), Default: Off, Example: `":8088"`,
+			Says: "Address of /json and /healthcheck; off: none."},
+		{Name: "debug_listen", Value: schema.Parsed(r, &e.DebugListen, parseListenOrOff, addressOrOff), Default: Off, Example: "127.0.0.1:6070",
+			Says: "Address of /rlconfig, /stats and profiles; off: none."},
+		{Name: "prometheus_listen", Value: schema.Parsed(r, &e.PrometheusListen, parseListenOrOff, addressOrOff), Default: Off, Example: `":9102"`, See: "envoy-reference.md#statistics",
+			Says: "Address of metrics with the names of envoyproxy/ratelimit; off: none."},
+		{Name: "statsd", Value: schema.Parsed(r, &e.Statsd, parseStatsd, hostPort), Example: "localhost:8125", See: "envoy-reference.md#statistics",
+			Says: "Where a statsd gets the statistics over TCP. Without it, none does."},
+		{Name: "dogstatsd", Value: schema.Parsed(r, &e.DogStatsd, parseStatsd, hostPort), Example: "localhost:8125", See: "envoy-reference.md#statistics",
+			Says: "Where an agent of Datadog gets the statistics over UDP. Without it, none does."},
+		{Name: "tls", Value: readTLS(r, &e.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "operations.md#tls",
+			Says: "The certificate of listen. Without it, Envoy is answered in clear text."},
+		{Name: "client_name", Value: schema.Text(r, &e.ClientName, "name"), Example: "envoy.internal",
+			Says: "A name that the certificates of callers must have. Without it, any will do."},
+		{Name: "each", Value: schema.Bool(r, &e.Each), Default: "false", Flag: "envoy-each", See: "envoy.md#how-a-call-is-decided",
+			Says: "Decides each descriptor of a call by itself. Otherwise a call takes all or nothing."},
+		{Name: "shadow", Value: schema.Bool(r, &e.Shadow), Default: "false",
+			Says: "Turns every refusal of a call into OK."},
+		{Name: "response_headers", Value: schema.Bool(r, &e.ResponseHeaders), Default: "false", See: "envoy-reference.md#calls-and-answers",
+			Says: "Adds headers about the limit to responses."},
+		{Name: "dynamic_metadata", Value: schema.Bool(r, &e.DynamicMetadata), Default: "false", See: "envoy-reference.md#calls-and-answers",
+			Says: "Adds a description of the call to responses."},
+		{Name: "quota_shares", Value: schema.Parsed(r, &e.QuotaShares, parseShares, schema.Words("demand", "equal")), Default: "demand", See: "envoy-quota.md",
+			Says: "How streams of the quota service share a limit: by what each asks for, or equally."},
+	}
+}
+
+func readEnvoy(r *yamlnode.Reader, to **Envoy) schema.Value {
+	return schema.Optional(r, to, func(e *Envoy) schema.Rows { return e.rows(r) }, func(e *Envoy, _ *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		if e.Statsd != "" && e.DogStatsd != "" {
 			r.Report(fields["dogstatsd"], "dogstatsd: there is statsd already; want one of them")
 		}
 		if e.ClientName != "" && !e.TLS.AsksForCertificate() {
 			r.Report(fields["client_name"], "client_name needs tls with client_ca: otherwise no caller shows a certificate")
 		}
-	}
+	})
 }
 
 func parseStatsd(text string) (string, error) {

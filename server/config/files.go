@@ -1,6 +1,7 @@
 package config
 
 import (
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -27,14 +28,18 @@ func (f *TLSFiles) Paths() []string {
 	return []string{f.Cert, f.Key, f.ClientCA}
 }
 
-// readTLS makes a reader of a listener's "tls".
-func readTLS(r *yamlnode.Reader, to **TLSFiles) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		f := new(TLSFiles)
-		if r.Mapping(n, yamlnode.Fields{"cert": r.Text(&f.Cert), "key": r.Text(&f.Key), "client_ca": r.Text(&f.ClientCA)}) == nil {
-			return
+// readTLS is the section tls of a listener.
+func readTLS(r *yamlnode.Reader, to **TLSFiles) schema.Value {
+	return schema.Optional(r, to, func(f *TLSFiles) schema.Rows {
+		return schema.Rows{
+			{Name: "cert", Value: schema.Text(r, &f.Cert, "file"), Required: true, Example: "/etc/stint/tls.crt", Reread: true,
+				Says: "File with the certificate, followed by those between it and the authority that clients know, in PEM."},
+			{Name: "key", Value: schema.Text(r, &f.Key, "file"), Required: true, Example: "/etc/stint/tls.key", Reread: true,
+				Says: "File with its private key."},
+			{Name: "client_ca", Value: schema.Text(r, &f.ClientCA, "file"), Example: "/etc/stint/clients.pem", Reread: true,
+				Says: "File with authorities: clients must show a certificate that one of them signed. Without it, they need none."},
 		}
-		*to = f
+	}, func(f *TLSFiles, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
 		switch {
 		case (f.Cert == "") != (f.Key == ""):
 			r.Report(n, "cert and key go together")
@@ -43,7 +48,7 @@ func readTLS(r *yamlnode.Reader, to **TLSFiles) func(*yamlnode.Node) {
 		case f.Cert == "":
 			r.Report(n, "tls needs cert and key: files of a certificate and its private key")
 		}
-	}
+	})
 }
 
 // Secret names the file of a secret, with which expressions make keys by hmac. It does not
@@ -55,9 +60,14 @@ type Secret struct {
 	File string
 }
 
-// readSecrets makes a reader of a mapping of names of secrets.
-func readSecrets(r *yamlnode.Reader, to *[]Secret) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
+// readSecrets is a mapping of names of secrets.
+func readSecrets(r *yamlnode.Reader, to *[]Secret) schema.Value {
+	rowsOf := func(s *Secret) schema.Rows {
+		return schema.Rows{{Name: "file", Value: schema.Text(r, &s.File, "file"), Required: true, Example: "/etc/stint/pepper", Reread: true,
+			Says: "File with the text of the secret. Line ends at its end do not count."}}
+	}
+	item := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return rowsOf(new(Secret)) }}
+	return schema.Custom(schema.Shape{Kind: schema.KindNames, What: "name", Item: &item}, func(n *yamlnode.Node) {
 		if n.Value != "" { // it may be a secret, which must not be shown
 			r.Report(n, "want a mapping of names, such as secrets: {pepper: {file: /etc/stint/pepper}}")
 			return
@@ -68,7 +78,7 @@ func readSecrets(r *yamlnode.Reader, to *[]Secret) func(*yamlnode.Node) {
 				return
 			}
 			s := Secret{Name: name.Value}
-			fields := r.Mapping(value, yamlnode.Fields{"file": r.Text(&s.File)})
+			fields := r.Mapping(value, rowsOf(&s).Fields())
 			if !rules.IsSecretName(s.Name) {
 				r.Report(name, "name %.60q of a secret: must be 1 to 64 letters, digits and _, and not begin with a digit", s.Name)
 			}
@@ -77,7 +87,7 @@ func readSecrets(r *yamlnode.Reader, to *[]Secret) func(*yamlnode.Node) {
 			}
 			*to = append(*to, s)
 		})
-	}
+	})
 }
 
 // KnownSecrets returns the names of the settings' secrets, without reading the files, so

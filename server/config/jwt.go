@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -43,29 +44,30 @@ func JWTAlgorithms() []string {
 	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 }
 
-const (
-	defaultLeeway = 30 * time.Second
-	mostLeeway    = time.Hour
-)
+func (j *JWT) rows(r *yamlnode.Reader) schema.Rows {
+	return schema.Rows{
+		{Name: "header", Value: schema.Parsed(r, &j.Header, parseTokenHeader, schema.Scalar("header", "^[A-Za-z0-9-]+$")), Default: "Authorization", Example: "X-Token",
+			Says: "The header with the token. In Authorization, it comes after \"Bearer\"; in others that word may be missing."},
+		{Name: "jwks_file", Value: schema.Text(r, &j.KeysFile, "file"), Example: "/etc/stint/jwks.json", Reread: true,
+			Says: "File with the keys that sign tokens, a JWK Set. One of jwks_file, jwks_url and trusted is needed."},
+		{Name: "jwks_url", Value: schema.Parsed(r, &j.KeysURL, parseKeysURL, webURL), Example: "https://id.example.com/.well-known/jwks.json",
+			Says: "URL of such a set. It is fetched every 15 minutes, and when a token names an unknown key."},
+		{Name: "trusted", Value: schema.Bool(r, &j.Trusted), Default: "false",
+			Says: "A proxy before this instance has verified the signature. Then it is not checked, and only tokens from trusted_proxies, and those in checks, are believed."},
+		{Name: "issuer", Value: schema.Text(r, &j.Issuer, "text"), Example: `"https://id.example.com"`,
+			Says: "What iss of a token must be. Without it, anything."},
+		{Name: "audience", Value: schema.Text(r, &j.Audience, "text"), Example: "api",
+			Says: "What aud of a token must have. Without it, anything."},
+		{Name: "algorithms", Value: schema.List(r, &j.Algorithms, parseAlgorithm, schema.Words(JWTAlgorithms()...)), Computed: "all of them", Example: "[ES256]",
+			Says: "The signature algorithms that tokens may use."},
+		{Name: "leeway", Value: schema.Duration(r, "leeway", &j.Leeway, 0, hour), Default: "30s",
+			Says: "How much clocks may differ when the times in a token are checked."},
+	}
+}
 
-// readJWT makes a reader of the settings' "jwt".
-func readJWT(r *yamlnode.Reader, to **JWT) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		j := &JWT{Header: "Authorization", Leeway: defaultLeeway}
-		fields := r.Mapping(n, yamlnode.Fields{
-			"header":     yamlnode.Parsed(r, &j.Header, parseTokenHeader),
-			"jwks_file":  r.Text(&j.KeysFile),
-			"jwks_url":   yamlnode.Parsed(r, &j.KeysURL, parseKeysURL),
-			"trusted":    r.Bool(&j.Trusted),
-			"issuer":     r.Text(&j.Issuer),
-			"audience":   r.Text(&j.Audience),
-			"algorithms": yamlnode.List(r, &j.Algorithms, parseAlgorithm),
-			"leeway":     r.Period(&j.Leeway),
-		})
-		if fields == nil {
-			return
-		}
-		*to = j
+// readJWT is the section jwt of the settings.
+func readJWT(r *yamlnode.Reader, to **JWT) schema.Value {
+	return schema.Optional(r, to, func(j *JWT) schema.Rows { return j.rows(r) }, func(j *JWT, n *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		given := 0
 		for _, is := range [...]bool{j.KeysFile != "", fields["jwks_url"] != nil, j.Trusted} {
 			if is {
@@ -78,10 +80,7 @@ func readJWT(r *yamlnode.Reader, to **JWT) func(*yamlnode.Node) {
 		if j.Trusted && fields["algorithms"] != nil {
 			r.Report(fields["algorithms"], "algorithms without keys: with trusted: true nobody looks at signatures here")
 		}
-		if j.Leeway < 0 || j.Leeway > mostLeeway {
-			r.Report(fields["leeway"], "leeway must be from 0 to 1h")
-		}
-	}
+	})
 }
 
 func parseTokenHeader(text string) (string, error) {

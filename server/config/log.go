@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -37,17 +38,23 @@ func (l Log) Handler(w io.Writer) slog.Handler {
 // mostRefusals bounds Log.Refusals.
 const mostRefusals = 1000
 
-// read reads the section log of the settings.
-func (l *Log) read(r *yamlnode.Reader, n *yamlnode.Node) {
-	fields := r.Mapping(n, yamlnode.Fields{
-		"format":   yamlnode.Parsed(r, &l.JSON, parseLogFormat),
-		"level":    yamlnode.Parsed(r, &l.Level, parseLogLevel),
-		"refusals": r.Int64(&l.Refusals, 0, mostRefusals),
-		"access":   r.Bool(&l.Access),
-	})
-	if l.Access && l.Level > slog.LevelInfo {
-		r.Report(fields["access"], "access: its lines have the level info, so that level must be info or debug")
+// value is the section log of the settings.
+func (l *Log) value(r *yamlnode.Reader) schema.Value {
+	rows := schema.Rows{
+		{Name: "format", Value: schema.Parsed(r, &l.JSON, parseLogFormat, schema.Words("text", "json")), Default: "text",
+			Says: "Whether lines are key=value text or JSON objects."},
+		{Name: "level", Value: schema.Parsed(r, &l.Level, parseLogLevel, schema.Words("debug", "info", "warn", "error")), Default: "info",
+			Says: "The least level that is logged. Above info, the lines about changes by the admin API, refusals by limits and rules that are taken are left out."},
+		{Name: "refusals", Value: schema.Number(r, &l.Refusals, 0, mostRefusals), Default: "5", See: "logs.md#lines-about-refusals",
+			Says: "How many refusals each rule logs a second, and how many violations by responses. The rest is counted in one line. 0: none are logged."},
+		{Name: "access", Value: schema.Bool(r, &l.Access), Default: "false", See: "logs.md#the-access-log",
+			Says: "Logs a line for each request to the gateway."},
 	}
+	return schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {
+		if l.Access && l.Level > slog.LevelInfo {
+			r.Report(fields["access"], "access: its lines have the level info, so that level must be info or debug")
+		}
+	})
 }
 
 // parseLogFormat reports whether the format is JSON.

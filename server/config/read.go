@@ -6,10 +6,10 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -50,56 +50,9 @@ func ReadSettings(files []rules.File, checkStore func(address string) error) (Se
 
 func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(address string) error) {
 	before := r.Problems()
-	fields := r.Mapping(n, yamlnode.Fields{
-		"listen":                 yamlnode.Parsed(r, &s.Listen, parseListen),
-		"check_listen":           yamlnode.Parsed(r, &s.CheckListen, parseListenOrOff),
-		"probe_listen":           yamlnode.Parsed(r, &s.ProbeListen, parseListenOrOff),
-		"store":                  r.Text(&s.Store),
-		"namespace":              yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
-		"memory":                 yamlnode.Parsed(r, &s.Memory, parseByteSize),
-		"max_keys":               r.Int64(&s.MaxKeys, 1, 1<<31),
-		"decision_timeout":       r.Period(&s.DecisionTimeout),
-		"breaker":                readBreaker(r, &s.Breaker),
-		"instances":              r.Int64(&s.Instances, 1, 100_000),
-		"remembered_denials":     r.Int64(&s.RememberedDenials, 0, 1<<24),
-		"offenders":              r.Int64(&s.Offenders, 0, 10_000),
-		"recent_requests":        yamlnode.Parsed(r, &s.RecentRequests, parseRecent),
-		"upstream_timeout":       r.Period(&s.UpstreamTimeout),
-		"response_timeout":       r.Period(&s.ResponseTimeout),
-		"stop_delay":             r.Period(&s.StopDelay),
-		"stop_timeout":           r.Period(&s.StopTimeout),
-		"cors":                   readCORS(r, &s.CORS),
-		"client_header":          yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
-		"max_delayed":            r.Int64(&s.MaxDelayed, 1, 1<<20),
-		"max_delay":              r.Period(&s.MaxDelay),
-		"instance":               func(n *yamlnode.Node) { s.Instance.read(r, n) },
-		"max_connections":        r.Int64(&s.MaxConnections, 1, 1<<31),
-		"degraded_header":        r.Bool(&s.DegradedHeader),
-		"violations_header":      r.Bool(&s.ViolationsHeader),
-		"log":                    func(n *yamlnode.Node) { s.Log.read(r, n) },
-		"privacy":                yamlnode.Parsed(r, &s.HashKeys, parsePrivacy),
-		"traces":                 readTraces(r, &s.Traces),
-		"rules":                  yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
-		"secrets":                readSecrets(r, &s.Secrets),
-		"jwt":                    readJWT(r, &s.JWT),
-		"envoy":                  readEnvoy(r, &s.Envoy),
-		"tls":                    readTLS(r, &s.TLS),
-		"check_tls":              readTLS(r, &s.CheckTLS),
-		"check":                  r.Skip,
-		"webhooks":               readWebhooks(r, &s.Webhooks),
-		"admin":                  func(n *yamlnode.Node) { s.Admin.read(r, n) },
-		"headers":                func(n *yamlnode.Node) { s.readDialect(r, n) },
-		"upstream_proxy":         yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
-		"upgrades":               yamlnode.List(r, &s.Upgrades, parseUpgrade),
-		"ambiguous":              readAmbiguous(r, &s.AllowAmbiguous),
-		"state_dir":              yamlnode.Parsed(r, &s.StateDir, parseStateDir),
-		"ready_without_controls": r.Bool(&s.ReadyWithoutControls),
-		"body_timeout":           r.Period(&s.BodyTimeout),
-		"routes": func(n *yamlnode.Node) {
-			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
-		},
-	})
-	s.readCheck(r, fields["check"])
+	var readCheck func(*yamlnode.Node)
+	fields := r.Mapping(n, s.rows(r, &readCheck).Fields())
+	readCheck(fields["check"])
 	if err := s.CheckGuarded(); err != nil && r.Problems() == before {
 		r.Report(fields["check_listen"], "%v", err)
 	}
@@ -107,19 +60,6 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		if err := checkStore(s.Store); err != nil {
 			r.Report(n, "store: %v", err)
 		}
-	}
-	for name, d := range map[string]time.Duration{"body_timeout": s.BodyTimeout, "stop_delay": s.StopDelay, "stop_timeout": s.StopTimeout} {
-		if d < 0 || d > time.Hour {
-			r.Report(fields[name], "%s must be from 0 to 1h", name)
-		}
-	}
-	for name, d := range map[string]time.Duration{"decision_timeout": s.DecisionTimeout, "upstream_timeout": s.UpstreamTimeout, "max_delay": s.MaxDelay} {
-		if d <= 0 {
-			r.Report(fields[name], "%s must be more than 0", name)
-		}
-	}
-	if s.ResponseTimeout < 0 {
-		r.Report(fields["response_timeout"], negativeResponseTimeout)
 	}
 }
 
@@ -186,6 +126,12 @@ func parseHeader(text string) (string, error) {
 	return text, nil
 }
 
+// dialect is the list of headers, of which none stands for the dialect by default, too.
+func (s *Settings) dialect(r *yamlnode.Reader) schema.Value {
+	names := schema.Words(strings.Split((^httplimit.Dialect(0)).String(), ",")...)
+	return schema.Custom(schema.Shape{Kind: schema.KindList, Item: &names}, func(n *yamlnode.Node) { s.readDialect(r, n) }).Or(func() {}, s.Dialect.String)
+}
+
 func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {
 	var names []string
 	before := r.Problems()
@@ -204,25 +150,31 @@ func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {
 	}
 }
 
-// readBreaker reads the section breaker of the settings.
-func readBreaker(r *yamlnode.Reader, to *fleet.Breaker) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		failures, percent, probes := int64(0), int64(0), int64(0)
-		fields := r.Mapping(n, yamlnode.Fields{
-			"failures": r.Int64(&failures, 1, 1_000_000),
-			"percent":  r.Int64(&percent, 1, 100),
-			"slow":     r.Period(&to.Slow),
-			"wait":     r.Period(&to.Wait),
-			"max_wait": r.Period(&to.MaxWait),
-			"probes":   r.Int64(&probes, 1, 1000),
-		})
-		to.Failures, to.Percent, to.Probes = int(failures), int(percent), int(probes)
-		for name, d := range map[string]time.Duration{"slow": to.Slow, "wait": to.Wait, "max_wait": to.MaxWait} {
-			if fields[name] != nil && d <= 0 {
-				r.Report(fields[name], "%s must be more than 0", name)
-			}
-		}
-	}
+// readBreaker is the section breaker of the settings.
+func readBreaker(r *yamlnode.Reader, to *fleet.Breaker) schema.Value {
+	return schema.Section(r, schema.Rows{
+		{Name: "failures", Value: schema.Number(r, &to.Failures, 1, 1_000_000), Default: "5",
+			Says: "How many calls must fail in a row before the store is probed. If the probe fails, too, the breaker opens."},
+		{Name: "percent", Value: schema.Number(r, &to.Percent, 1, 100), Default: "50",
+			Says: "Also probes the store if this share of at least 20 calls in a second failed, and failures of them began one after another."},
+		{Name: "slow", Value: schema.Duration(r, "slow", &to.Slow, schema.AboveZero, schema.Endless), Example: "20ms",
+			Says: "Makes an answer that takes at least this long count as a failure. Without it, only a missed deadline counts."},
+		{Name: "wait", Value: schema.Duration(r, "wait", &to.Wait, schema.AboveZero, schema.Endless), Default: "100ms",
+			Says: "The time before the first probe of an open breaker. It doubles with every probe that fails."},
+		{Name: "max_wait", Value: schema.Duration(r, "max_wait", &to.MaxWait, schema.AboveZero, schema.Endless), Default: "5s",
+			Says: "The longest time between probes."},
+		{Name: "probes", Value: schema.Number(r, &to.Probes, 1, 1000), Default: "3",
+			Says: "How many probes in a row must be answered in time to close the breaker."},
+	}, nil)
+}
+
+// ambiguousShape is refuse, allow, or a mapping with a list of what to allow.
+func ambiguousShape() schema.Shape {
+	some := schema.Words(strings.Split(rules.Ambiguity(rules.AnyAmbiguity).String(), ",")...)
+	return schema.Words("refuse", "allow").OrElse(schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows {
+		return schema.Rows{{Name: "allow", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &some}, nil), Example: "[encoded_slash]",
+			Says: "What may be ambiguous."}}
+	}})
 }
 
 // readAmbiguous makes a reader of "ambiguous": refuse, allow, or allow with a list of

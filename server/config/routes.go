@@ -10,6 +10,7 @@ import (
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 	"golang.org/x/net/http/httpguts"
@@ -54,8 +55,6 @@ type UpstreamTLS struct {
 	// its URL.
 	ServerName string
 }
-
-const negativeResponseTimeout = "response_timeout must not be negative; with 0s, a response may take any time"
 
 // Timeouts are how long the upstream of r may take until it begins to answer, and how long the
 // whole response may take. 0: any time.
@@ -104,41 +103,37 @@ func (s *Settings) Impatient(rule *rules.Rule, r *Route) rules.Finding {
 // String is its host and path.
 func (r *Route) String() string { return r.Host + r.Path }
 
-func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
-	route := Route{Path: "/"}
-	fields := r.Mapping(n, yamlnode.Fields{
-		"name":     yamlnode.Parsed(r, &route.Name, parseRouteName),
-		"host":     r.Text(&route.Host),
-		"path":     r.Text(&route.Path),
-		"upstream": yamlnode.Parsed(r, &route.Upstream, ParseUpstream),
-		"tls":      readUpstreamTLS(r, &route.TLS),
-		"body_timeout": func(n *yamlnode.Node) {
-			route.BodyTimeout = new(time.Duration)
-			r.Period(route.BodyTimeout)(n)
-		},
-		"upstream_timeout": func(n *yamlnode.Node) {
-			route.UpstreamTimeout = new(time.Duration)
-			r.Period(route.UpstreamTimeout)(n)
-		},
-		"response_timeout": func(n *yamlnode.Node) {
-			route.ResponseTimeout = new(time.Duration)
-			r.Period(route.ResponseTimeout)(n)
-		},
-	})
-	if fields == nil {
-		return
+func (route *Route) rows(r *yamlnode.Reader) schema.Rows {
+	timeout := func(name string, to **time.Duration, most time.Duration) schema.Value {
+		v := schema.Duration(r, name, new(time.Duration), 0, most)
+		return schema.Custom(v.Shape, func(n *yamlnode.Node) {
+			*to = new(time.Duration)
+			schema.Duration(r, name, *to, 0, most).Read(n)
+		})
 	}
+	return schema.Rows{
+		{Name: "name", Value: schema.Parsed(r, &route.Name, parseRouteName, schema.Scalar("name", "^[A-Za-z0-9_.:/-]{1,64}$")), Example: "users", See: "operations.md#names-of-routes",
+			Says: "What rules read as request.route of requests that take this route."},
+		{Name: "host", Value: schema.Text(r, &route.Host, "host"), Computed: "any", Example: "api.example.com",
+			Says: "Host of the request, without a port."},
+		{Name: "path", Value: schema.Text(r, &route.Path, "path"), Default: "/", Example: "/v1",
+			Says: "Prefix of the request's path, in whole segments: /v1 matches /v1 and /v1/users, not /v10."},
+		{Name: "upstream", Value: schema.Parsed(r, &route.Upstream, ParseUpstream, schema.Scalar("URL", `^(https?|h2c)://[^/?#]`)), Required: true, Example: `"http://localhost:9000"`, Flag: "upstream",
+			Says: "URL that requests go to: http, https, or h2c for HTTP/2 without TLS. A path in it is put before the request's."},
+		{Name: "tls", Value: readUpstreamTLS(r, &route.TLS), Example: "{ca: /etc/stint/upstream.pem}", See: "operations.md#upstreams",
+			Says: "Certificates for an upstream of https. Without it, the system's authorities count, and none is shown."},
+		{Name: "body_timeout", Value: timeout("body_timeout", &route.BodyTimeout, hour), Computed: "that of the section server", Example: "5m",
+			Says: "Replaces body_timeout for this route."},
+		{Name: "upstream_timeout", Value: timeout("upstream_timeout", &route.UpstreamTimeout, schema.Endless), Computed: "that of the section server", Example: "10m",
+			Says: "Replaces upstream_timeout for this route. 0s: the upstream may take any time."},
+		{Name: "response_timeout", Value: timeout("response_timeout", &route.ResponseTimeout, schema.Endless), Computed: "that of the section server", Example: "30m",
+			Says: "Replaces response_timeout for this route. 0s: a response may take any time."},
+	}
+}
+
+func (s *Settings) addRoute(r *yamlnode.Reader, route *Route, n *yamlnode.Node, fields map[string]*yamlnode.Node) {
 	if fields["upstream"] == nil {
 		r.Report(n, "a route needs an upstream, such as http://localhost:9000")
-	}
-	if d := route.BodyTimeout; d != nil && (*d < 0 || *d > time.Hour) {
-		r.Report(fields["body_timeout"], "body_timeout must be from 0 to 1h")
-	}
-	if d := route.UpstreamTimeout; d != nil && *d < 0 {
-		r.Report(fields["upstream_timeout"], "upstream_timeout must not be negative; with 0s, the upstream may take any time")
-	}
-	if d := route.ResponseTimeout; d != nil && *d < 0 {
-		r.Report(fields["response_timeout"], negativeResponseTimeout)
 	}
 	if route.TLS != nil && route.Upstream != nil && route.Upstream.Scheme != "https" {
 		r.Report(fields["tls"], "tls is for an upstream of https, and this one is of %s", route.Upstream.Scheme)
@@ -161,7 +156,7 @@ func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 			r.Report(n, "a second route for host %.60q and path %.60q", route.Host, route.Path)
 		}
 	}
-	s.Routes = append(s.Routes, route)
+	s.Routes = append(s.Routes, *route)
 }
 
 func parseRouteName(text string) (string, error) {
@@ -171,22 +166,27 @@ func parseRouteName(text string) (string, error) {
 	return text, nil
 }
 
-// readUpstreamTLS makes a reader of a route's "tls".
-func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		t := new(UpstreamTLS)
-		fields := yamlnode.Fields{"ca": r.Text(&t.CA), "cert": r.Text(&t.Cert), "key": r.Text(&t.Key), "server_name": r.Text(&t.ServerName)}
-		if r.Mapping(n, fields) == nil {
-			return
+// readUpstreamTLS is the section tls of what this instance calls.
+func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) schema.Value {
+	return schema.Optional(r, to, func(t *UpstreamTLS) schema.Rows {
+		return schema.Rows{
+			{Name: "ca", Value: schema.Text(r, &t.CA, "file"), Computed: "the system's authorities", Example: "/etc/stint/ca.pem", Reread: true,
+				Says: "File with the authorities, one of which must have signed the other's certificate, in PEM."},
+			{Name: "cert", Value: schema.Text(r, &t.Cert, "file"), Example: "/etc/stint/client.crt", Reread: true,
+				Says: "File with the certificate that is shown, followed by intermediate ones. Without it, none is."},
+			{Name: "key", Value: schema.Text(r, &t.Key, "file"), Example: "/etc/stint/client.key", Reread: true,
+				Says: "File with its private key."},
+			{Name: "server_name", Value: schema.Text(r, &t.ServerName, "name"), Computed: "the host of the URL", Example: "api.internal",
+				Says: "The name that the other's certificate must have."},
 		}
-		*to = t
+	}, func(t *UpstreamTLS, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
 		switch {
 		case (t.Cert == "") != (t.Key == ""):
 			r.Report(n, "cert and key go together")
 		case *t == UpstreamTLS{}:
 			r.Report(n, "tls needs ca, cert and key, or server_name")
 		}
-	}
+	})
 }
 
 // ParseUpstream reads the address of an upstream, such as http://localhost:9000,

@@ -8,14 +8,18 @@ package config
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/schema"
+	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Settings is the section "server" of a configuration file; read.go has the names of the
+// Settings is the section "server" of a configuration file; table.go has the names of the
 // settings there. Package rules reads the rest of the file. Begin with Default: the zero
 // Settings is not valid.
 type Settings struct {
@@ -178,29 +182,17 @@ func ParseRulesFrom(text string) (RulesFrom, error) {
 
 // Default returns the Settings of a file that sets nothing.
 func Default() Settings {
-	return Settings{
-		Listen:          ":8080",
-		CheckListen:     "127.0.0.1:8082",
-		ProbeListen:     Off,
-		Store:           "memory",
-		MaxKeys:         ByMemory,
-		DecisionTimeout: 25 * time.Millisecond,
-		UpstreamTimeout: time.Minute,
-		BodyTimeout:     30 * time.Second,
-		// Less than the 30 seconds after which Kubernetes kills what has not stopped.
-		StopTimeout: 25 * time.Second,
+	s := byDefault()
+	s.Upgrades = slices.Clone(s.Upgrades)
+	return s
+}
 
-		RememberedDenials: ByMemory,
-		Offenders:         1000,
-		RecentRequests:    4 << 20,
+var byDefault = sync.OnceValue(func() (s Settings) {
+	s.rows(yamlnode.Values("the settings by default"), new(func(*yamlnode.Node))).SetDefaults()
+	return s
+})
 
-		Upgrades:             []string{"websocket"},
-		ReadyWithoutControls: true,
-		MaxDelayed:           1000,
-		MaxDelay:             10 * time.Second,
-		Instance:             Instance{InFlight: ByMemory, Bytes: ByMemory},
-		MaxConnections:       ByMemory,
-		Admin:                Admin{Listen: "127.0.0.1:8090", Dashboard: true},
-		Log:                  Log{Refusals: 5},
-	}
+// Table are the rows of all settings, for programs that tell of them: their paths begin below "server".
+func Table() schema.Rows {
+	return new(Settings).rows(yamlnode.Values("the settings"), new(func(*yamlnode.Node)))
 }

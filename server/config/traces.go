@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -67,30 +68,33 @@ const MaxSpans = 2048
 // events. A usual span takes a tenth (TestCollectorHangs).
 const spanBytes = 16 << 10
 
-// defaultSample is low, so that traces cost little.
-const defaultSample = 0.01
+func (t *Traces) rows(r *yamlnode.Reader) schema.Rows {
+	return schema.Rows{
+		{Name: "endpoint", Value: schema.Parsed(r, &t.Endpoint, ParseCollector, webURL), Computed: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318, or 4317 over gRPC", Example: "http://localhost:4318",
+			Says: "URL of a collector. Without a path, it is that of the protocol, /v1/traces."},
+		{Name: "protocol", Value: schema.Parsed(r, &t.Protocol, parseProtocol, schema.Words(HTTP, GRPC)), Default: HTTP,
+			Says: "How spans are sent: OTLP over HTTP, or over gRPC."},
+		// Low, so that traces cost little.
+		{Name: "sample", Value: schema.Parsed(r, &t.Sample, parseSample, schema.Shape{Kind: schema.KindFloat, What: "number", Least: "0", Most: "1"}), Default: "0.01", Example: "0.1", See: "traces.md#what-traces-cost",
+			Says: "The share of the traces that begin here that is recorded. A trace that is continued is recorded if its caller records it."},
+		{Name: "continue", Value: schema.Parsed(r, &t.Continue, parseContinue, schema.Words("trusted", "all")), Default: "trusted", See: "traces.md#whose-trace-a-request-continues",
+			Says: "Whose traces the gateway continues: those of trusted_proxies, or all."},
+		{Name: "headers_file", Value: schema.Text(r, &t.HeadersFile, "file"), Computed: "OTEL_EXPORTER_OTLP_HEADERS", Example: "/etc/stint/collector", Reread: true,
+			Says: "File with headers for the collector, such as its key: a line \"Name: value\" for each."},
+		{Name: "tls", Value: readUpstreamTLS(r, &t.TLS), Example: "{ca: /etc/stint/collector.pem}",
+			Says: "Certificates for an endpoint of https. Without it, the system's authorities count, and none is shown."},
+		{Name: "service", Value: schema.Text(r, &t.Service, "name"), Computed: "OTEL_SERVICE_NAME, else stint", Example: "stint-eu",
+			Says: "The name of this service in traces."},
+	}
+}
 
-// readTraces makes a reader of the settings' "traces".
-func readTraces(r *yamlnode.Reader, to **Traces) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		t := &Traces{Sample: defaultSample, Protocol: HTTP}
-		fields := r.Mapping(n, yamlnode.Fields{
-			"endpoint":     yamlnode.Parsed(r, &t.Endpoint, ParseCollector),
-			"protocol":     yamlnode.Parsed(r, &t.Protocol, parseProtocol),
-			"sample":       yamlnode.Parsed(r, &t.Sample, parseSample),
-			"continue":     yamlnode.Parsed(r, &t.Continue, parseContinue),
-			"headers_file": r.Text(&t.HeadersFile),
-			"tls":          readUpstreamTLS(r, &t.TLS),
-			"service":      r.Text(&t.Service),
-		})
-		if fields == nil {
-			return
-		}
-		*to = t
+// readTraces is the section traces of the settings.
+func readTraces(r *yamlnode.Reader, to **Traces) schema.Value {
+	return schema.Optional(r, to, func(t *Traces) schema.Rows { return t.rows(r) }, func(t *Traces, _ *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		if u, err := url.Parse(t.Endpoint); t.TLS != nil && err == nil && u.Scheme != "https" {
 			r.Report(fields["tls"], "tls is for an endpoint of https")
 		}
-	}
+	})
 }
 
 // ParseCollector reads the URL of a collector, and adds the path of the protocol if it has

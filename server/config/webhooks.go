@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -44,41 +45,45 @@ const (
 
 var webhookKinds = map[string]WebhookKind{"json": JSON, "slack": Slack, "alertmanager": Alertmanager}
 
-const (
-	maxWebhooks           = 10
-	defaultWebhookTimeout = 5 * time.Second
-)
+const maxWebhooks = 10
 
-// readWebhooks makes a reader of the settings' "webhooks".
-func readWebhooks(r *yamlnode.Reader, to *[]Webhook) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
+func (w *Webhook) rows(r *yamlnode.Reader) schema.Rows {
+	return schema.Rows{
+		{Name: "name", Value: schema.Text(r, &w.Name, "name"), Required: true, Example: "ops",
+			Says: "Tells webhooks apart, where one fails: 1 to 64 of A-Z a-z 0-9 _ . : / -."},
+		{Name: "kind", Value: schema.Parsed(r, &w.Kind, parseWebhookKind, schema.Words("json", "slack", "alertmanager")), Required: true, Example: "slack",
+			Says: "The form of the messages: Stint's own, that of Slack's incoming webhooks, or that of Alertmanager."},
+		{Name: "url", Value: schema.Parsed(r, &w.URL, ParseWebhookURL, webURL), Example: "https://hooks.example.com/alerts", Secret: true,
+			Says: "Where messages are sent, for Alertmanager without /api/v2/alerts. One of url and url_file is needed."},
+		{Name: "url_file", Value: schema.Text(r, &w.URLFile, "file"), Example: "/etc/stint/slack", Reread: true,
+			Says: "File with the URL, which may be a secret."},
+		{Name: "timeout", Value: schema.Duration(r, "timeout", &w.Timeout, 100*time.Millisecond, 30*time.Second), Default: "5s",
+			Says: "How long a message may take."},
+		{Name: "headers_file", Value: schema.Text(r, &w.HeadersFile, "file"), Example: "/etc/stint/hook-headers", Reread: true,
+			Says: "File with headers that are sent: a line \"Name: value\" for each. Without it, none."},
+		{Name: "tls", Value: readUpstreamTLS(r, &w.TLS), Example: "{ca: /etc/stint/hooks.pem}",
+			Says: "Certificates for a URL of https. Without it, the system's authorities count, and none is shown."},
+	}
+}
+
+// readWebhooks is the list webhooks of the settings.
+func readWebhooks(r *yamlnode.Reader, to *[]Webhook) schema.Value {
+	seen := map[string]bool{}
+	all := schema.Mappings(r, func(w *Webhook) schema.Rows { return w.rows(r) }, func(w *Webhook, n *yamlnode.Node, fields map[string]*yamlnode.Node) {
+		w.check(r, n, fields)
+		if seen[w.Name] && w.Name != "" {
+			r.Report(fields["name"], "webhook %q is given twice", w.Name)
+		}
+		seen[w.Name] = true
+		*to = append(*to, *w)
+	})
+	return schema.Custom(all.Shape, func(n *yamlnode.Node) {
 		if len(n.Content) > maxWebhooks {
 			r.Report(n, "%d webhooks: at most %d", len(n.Content), maxWebhooks)
 			return
 		}
-		seen := map[string]bool{}
-		r.Each(n, func(n *yamlnode.Node) {
-			w := Webhook{Timeout: defaultWebhookTimeout}
-			fields := r.Mapping(n, yamlnode.Fields{
-				"name":         r.Text(&w.Name),
-				"kind":         yamlnode.Parsed(r, &w.Kind, parseWebhookKind),
-				"url":          yamlnode.Parsed(r, &w.URL, ParseWebhookURL),
-				"url_file":     r.Text(&w.URLFile),
-				"timeout":      r.Period(&w.Timeout),
-				"headers_file": r.Text(&w.HeadersFile),
-				"tls":          readUpstreamTLS(r, &w.TLS),
-			})
-			if fields == nil {
-				return
-			}
-			w.check(r, n, fields)
-			if seen[w.Name] && w.Name != "" {
-				r.Report(fields["name"], "webhook %q is given twice", w.Name)
-			}
-			seen[w.Name] = true
-			*to = append(*to, w)
-		})
-	}
+		all.Read(n)
+	})
 }
 
 func (w *Webhook) check(r *yamlnode.Reader, n *yamlnode.Node, fields map[string]*yamlnode.Node) {
@@ -96,9 +101,6 @@ func (w *Webhook) check(r *yamlnode.Reader, n *yamlnode.Node, fields map[string]
 	}
 	if w.TLS != nil && strings.HasPrefix(w.URL, "http:") {
 		r.Report(fields["tls"], "tls is for a url of https")
-	}
-	if w.Timeout < 100*time.Millisecond || w.Timeout > 30*time.Second {
-		r.Report(fields["timeout"], "timeout must be 100ms to 30s")
 	}
 }
 

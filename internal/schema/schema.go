@@ -1,0 +1,254 @@
+// Package schema describes YAML by rows. A row reads one field of a mapping and says what the field is,
+// so that what a file may have, the values by default, the JSON Schema and the pages of reference have
+// one source.
+//
+// Rows are made for the variables that they read into, as in
+//
+//	func (l *Log) rows(r *yamlnode.Reader) schema.Rows {
+//		return schema.Rows{
+//			{Name: "access", Value: schema.Bool(r, &l.Access), Default: "false", Says: "Logs a line for each request."},
+//		}
+//	}
+//
+// To describe a mapping, make them for a zero value and a new Reader.
+package schema
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// Row is one field of a mapping.
+type Row struct {
+	Name string
+	Value
+	// Default is the value where the field is left out, as a file has it; empty: none. Computed says
+	// in words what it is if it depends on the machine or on something else.
+	Default, Computed string
+	// Says is what the field does, in one sentence or two. Example is a value, as a file has it; empty:
+	// Default is an example, too.
+	Says, Example string
+	// Flag is the flag of stint serve that sets the field, without its dashes; empty: none does.
+	Flag string
+	// See is the page that explains more, in docs, such as "traces.md#sampling"; empty: none does.
+	See string
+	// Required means that the mapping is wrong without the field.
+	Required bool
+	// Secret means that the value may be a secret, or hold one.
+	Secret bool
+	// Reread means that the file that the value names is read again when it changes.
+	Reread bool
+	// Since is the version that has the field first; empty: v0.1.0.
+	Since string
+}
+
+// Rows are the fields of a mapping.
+type Rows []Row
+
+// Value is what a field may be, and how it is read.
+type Value struct {
+	Shape
+	Read func(*yamlnode.Node)
+	// otherwise sets what a row with Computed says; nil: the variable is right as it is.
+	otherwise func()
+	// shows is the present value as a file has it; nil: only what was read is known.
+	shows func() string
+	inner Rows // of a mapping that is always there
+}
+
+// Fields are those of r for yamlnode's Mapping.
+func (rows Rows) Fields() yamlnode.Fields {
+	all := make(yamlnode.Fields, len(rows))
+	for i := range rows {
+		all[rows[i].Name] = rows[i].Read
+	}
+	return all
+}
+
+// SetDefaults sets each variable to the value that its row has by default.
+func (rows Rows) SetDefaults() {
+	for i := range rows {
+		switch row := &rows[i]; {
+		case row.otherwise != nil:
+			row.otherwise()
+		case row.inner != nil:
+			row.inner.SetDefaults()
+		case row.Default != "":
+			row.Read(yamlnode.Plain(row.Default))
+		}
+	}
+}
+
+// Shows is the present value of row as a file has it, if it is known.
+func (row *Row) Shows() (string, bool) {
+	if row.shows == nil {
+		return "", false
+	}
+	return row.shows(), true
+}
+
+// Text is any text. what says which, such as "address".
+func Text(r *yamlnode.Reader, to *string, what string) Value {
+	return Value{Shape: Shape{Kind: KindText, What: what}, Read: r.Text(to), shows: func() string { return *to }}
+}
+
+// Bool is true or false.
+func Bool(r *yamlnode.Reader, to *bool) Value {
+	return Value{Shape: Shape{Kind: KindBool, What: "true or false"}, Read: r.Bool(to), shows: func() string { return strconv.FormatBool(*to) }}
+}
+
+// Number is a whole number from least to most.
+func Number[T int | int64](r *yamlnode.Reader, to *T, least, most int64) Value {
+	return Value{
+		Shape: Shape{Kind: KindNumber, What: "whole number", Least: strconv.FormatInt(least, 10), Most: bound(most)},
+		Read: func(n *yamlnode.Node) {
+			i := int64(*to)
+			r.Int64(&i, least, most)(n)
+			*to = T(i)
+		},
+		shows: func() string { return strconv.FormatInt(int64(*to), 10) },
+	}
+}
+
+func bound(most int64) string {
+	if most == math.MaxInt64 {
+		return ""
+	}
+	return strconv.FormatInt(most, 10)
+}
+
+// Parsed is text that parse understands; shape says what that is.
+func Parsed[T any](r *yamlnode.Reader, to *T, parse func(string) (T, error), shape Shape) Value {
+	return Value{Shape: shape, Read: yamlnode.Parsed(r, to, parse)}
+}
+
+// Duration is a duration such as 500ms or 7d, from least to most.
+func Duration(r *yamlnode.Reader, name string, to *time.Duration, least, most time.Duration) Value {
+	shape := Shape{Kind: KindDuration, What: "duration", Least: limittext.Duration(least)}
+	if most < Endless {
+		shape.Most = limittext.Duration(most)
+	}
+	if least == AboveZero {
+		shape.Least = "more than 0"
+	}
+	read := func(n *yamlnode.Node) {
+		before := r.Problems()
+		r.Period(to)(n)
+		if r.Problems() == before && (*to < least || *to > most) {
+			r.Report(n, "%s must %s", name, within(least, most))
+		}
+	}
+	return Value{Shape: shape, Read: read, shows: func() string { return limittext.Duration(*to) }}
+}
+
+const (
+	// AboveZero is the least Duration of those that must not be 0.
+	AboveZero = time.Nanosecond
+	// Endless is the most of those that have no bound.
+	Endless = time.Duration(math.MaxInt64)
+)
+
+// within says that a duration must be from least to most.
+func within(least, most time.Duration) string {
+	switch {
+	case most < Endless:
+		return "be from " + boundText(least) + " to " + boundText(most)
+	case least == AboveZero:
+		return "be more than 0"
+	case least == 0:
+		return "not be negative"
+	}
+	return "be at least " + limittext.Duration(least)
+}
+
+func boundText(d time.Duration) string {
+	if d == 0 {
+		return "0"
+	}
+	return limittext.Duration(d)
+}
+
+// Section is a mapping that is always there. check, which may be nil, looks at the whole of it.
+func Section(r *yamlnode.Reader, rows Rows, check func(n *yamlnode.Node, fields map[string]*yamlnode.Node)) Value {
+	return Value{Shape: Shape{Kind: KindMapping, Rows: func() Rows { return rows }}, inner: rows, Read: readRows(r, rows, check)}
+}
+
+// Optional is a mapping that may be left out, and makes *to not nil.
+func Optional[T any](r *yamlnode.Reader, to **T, rowsOf func(*T) Rows, check func(t *T, n *yamlnode.Node, fields map[string]*yamlnode.Node)) Value {
+	return Value{Shape: shapeOf(rowsOf), Read: func(n *yamlnode.Node) {
+		t, rows := withDefaults(rowsOf)
+		readRows(r, rows, func(n *yamlnode.Node, fields map[string]*yamlnode.Node) {
+			*to = t
+			if check != nil {
+				check(t, n, fields)
+			}
+		})(n)
+	}}
+}
+
+// Mappings is a list of mappings. add gets each.
+func Mappings[T any](r *yamlnode.Reader, rowsOf func(*T) Rows, add func(t *T, n *yamlnode.Node, fields map[string]*yamlnode.Node)) Value {
+	item := shapeOf(rowsOf)
+	return Value{Shape: Shape{Kind: KindList, Item: &item}, Read: func(n *yamlnode.Node) {
+		r.Each(n, func(n *yamlnode.Node) {
+			t, rows := withDefaults(rowsOf)
+			readRows(r, rows, func(n *yamlnode.Node, fields map[string]*yamlnode.Node) { add(t, n, fields) })(n)
+		})
+	}}
+}
+
+// New makes a T that has what rowsOf gives it by default.
+func New[T any](rowsOf func(*T) Rows) *T {
+	t, _ := withDefaults(rowsOf)
+	return t
+}
+
+func withDefaults[T any](rowsOf func(*T) Rows) (*T, Rows) {
+	t := new(T)
+	rows := rowsOf(t)
+	rows.SetDefaults()
+	return t, rows
+}
+
+func shapeOf[T any](rowsOf func(*T) Rows) Shape {
+	return Shape{Kind: KindMapping, Rows: func() Rows { return rowsOf(new(T)) }}
+}
+
+func readRows(r *yamlnode.Reader, rows Rows, check func(*yamlnode.Node, map[string]*yamlnode.Node)) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		if fields := r.Mapping(n, rows.Fields()); fields != nil && check != nil {
+			check(n, fields)
+		}
+	}
+}
+
+// List is a list of texts that parse understands; item says what each is.
+func List[T any](r *yamlnode.Reader, to *[]T, parse func(string) (T, error), item Shape) Value {
+	return Value{Shape: Shape{Kind: KindList, Item: &item}, Read: yamlnode.List(r, to, parse)}
+}
+
+// Custom is what read reads.
+func Custom(shape Shape, read func(*yamlnode.Node)) Value {
+	return Value{Shape: shape, Read: read}
+}
+
+// Or is v, with a value by default that no text of a file stands for: set sets it, and shows gives the
+// present value where it is known.
+func (v Value) Or(set func(), shows func() string) Value {
+	v.otherwise = set
+	if shows != nil {
+		v.shows = shows
+	}
+	return v
+}
+
+// After is v, read later: by the function that After stores in *read.
+func (v Value) After(r *yamlnode.Reader, read *func(*yamlnode.Node)) Value {
+	*read = v.Read
+	v.Read = r.Skip
+	return v
+}

@@ -1,0 +1,87 @@
+package schema
+
+// Shape is what a value may be.
+type Shape struct {
+	Kind Kind
+	// What says in words which text it is: address, URL, file.
+	What string
+	// Words are all that there are, of KindWords.
+	Words []string
+	// Least and Most bound a number, a duration or a size, both included, as a file has it; empty: no
+	// bound.
+	Least, Most string
+	// Pattern is a regular expression that texts must match; empty: any may be right.
+	Pattern string
+	// Item is each of a list, or each value of a mapping whose names the file chooses.
+	Item *Shape
+	// Rows are the fields of a mapping.
+	Rows func() Rows
+	// Or are other shapes that the value may have instead.
+	Or []Shape
+}
+
+// Kind is the form of a value in YAML.
+type Kind uint8
+
+const (
+	KindText   Kind = iota // must be a text of YAML: a number must be quoted
+	KindScalar             // any scalar, by its text
+	KindBool
+	KindNumber
+	KindFloat
+	KindDuration
+	KindSize
+	KindWords
+	KindList
+	KindMapping
+	KindNames // a mapping whose names the file chooses
+)
+
+// Scalar is text in which what YAML takes for a number need not be quoted.
+func Scalar(what, pattern string) Shape { return Shape{Kind: KindScalar, What: what, Pattern: pattern} }
+
+// Words is one of a few words.
+func Words(words ...string) Shape { return Shape{Kind: KindWords, What: "one of", Words: words} }
+
+// Size is a size such as 512MiB, from least to most; empty: no bound.
+func Size(least, most string) Shape {
+	return Shape{Kind: KindSize, What: "size", Least: least, Most: most}
+}
+
+// OrElse is s or another.
+func (s Shape) OrElse(others ...Shape) Shape {
+	s.Or = append(s.Or[:len(s.Or):len(s.Or)], others...)
+	return s
+}
+
+// IsScalar reports whether a text can be a value of s.
+func (s *Shape) IsScalar() bool {
+	return s.Kind != KindList && s.Kind != KindMapping && s.Kind != KindNames
+}
+
+// Walk calls visit with each row in rows and below, and its path: routes[].tls.ca.
+func (rows Rows) Walk(path string, visit func(path string, row *Row)) {
+	for i := range rows {
+		row := &rows[i]
+		at := row.Name
+		if path != "" {
+			at = path + "." + row.Name
+		}
+		visit(at, row)
+		row.walk(at, visit)
+	}
+}
+
+func (s *Shape) walk(path string, visit func(string, *Row)) {
+	switch {
+	case s.Kind == KindMapping:
+		s.Rows().Walk(path, visit)
+	case s.Kind == KindList && s.Item != nil:
+		s.Item.walk(path+"[]", visit)
+	case s.Kind == KindNames && s.Item != nil:
+		s.Item.walk(path+".NAME", visit)
+	}
+	for i := range s.Or {
+		s.Or[i].walk(path, visit)
+	}
+}

@@ -1,0 +1,135 @@
+package config
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/stintdev/stint/internal/schema"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// The kinds of texts that several settings have.
+var (
+	address      = schema.Shape{What: "address", Kind: schema.KindScalar, Pattern: `^(\[[^\]]*\]|[^\[\]:]*):[^:]*$`}
+	addressOrOff = address.OrElse(schema.Words(Off))
+	webURL       = schema.Shape{What: "URL", Kind: schema.KindScalar, Pattern: `^(https?://[^/]|.*\$\{)`}
+)
+
+const hour = time.Hour
+
+// rows are all settings: what each is, and how it is read. Default, the flags of the program, the
+// variables STINT_SERVER_..., the JSON Schema and docs/settings.md come from them. check is set to
+// what looks at "check", which is done last.
+func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.Rows {
+	return schema.Rows{
+		{Name: "listen", Value: schema.Parsed(r, &s.Listen, parseListen, address), Default: ":8080", Example: `":80"`, Flag: "listen", See: "operations.md#upstreams",
+			Says: "Address of the gateway. It listens only if there are routes."},
+		{Name: "check_listen", Value: schema.Parsed(r, &s.CheckListen, parseListenOrOff, addressOrOff), Default: "127.0.0.1:8082", Flag: "check-listen", See: "operations.md#who-may-ask-the-check-api",
+			Says: "Address of the check API; off: none. It has /healthz, /readyz and /metrics, too."},
+		{Name: "probe_listen", Value: schema.Parsed(r, &s.ProbeListen, parseListenOrOff, addressOrOff), Default: Off, Example: `":9100"`, Flag: "probe-listen", See: "operations.md#probes-and-metrics-from-elsewhere",
+			Says: "Address of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's."},
+		{Name: "tls", Value: readTLS(r, &s.TLS), See: "operations.md#tls", Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}",
+			Says: "The gateway's certificate. Without it, the gateway speaks plain HTTP."},
+		{Name: "check_tls", Value: readTLS(r, &s.CheckTLS), See: "operations.md#tls", Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key, client_ca: /etc/stint/clients.pem}",
+			Says: "The check API's certificate, and the authority of its callers."},
+
+		{Name: "store", Value: schema.Text(r, &s.Store, "memory, or the URL of a Redis"), Default: "memory", Example: `"redis://localhost:6379"`, Flag: "store", Secret: true, See: "redis.md",
+			Says: "Where counts are kept: memory, for this instance alone, or the URL of a Redis."},
+		{Name: "namespace", Value: schema.Parsed(r, &s.Namespace, ParseNamespace, schema.Scalar("name", "^[A-Za-z0-9_.:-]{1,64}$")), Computed: "the one in the URL of the store, else stint", Example: "shop", Flag: "namespace",
+			See: "operations.md#several-services-on-one-redis", Says: "Keeps the keys of this service apart from others in the same Redis. Services of one namespace share the counts of rules with equal names, bans, switches and pushed rules."},
+		{Name: "decision_timeout", Value: schema.Duration(r, "decision_timeout", &s.DecisionTimeout, schema.AboveZero, schema.Endless), Default: "25ms", See: "reliability.md#how-an-instance-notices-a-failure",
+			Says: "How long a request waits for the store before on_store_error of its rule decides."},
+		{Name: "breaker", Value: readBreaker(r, &s.Breaker), See: "reliability.md#how-an-instance-notices-a-failure",
+			Says: "When an instance stops asking a store that fails, and when it tries again."},
+		{Name: "instances", Value: schema.Number(r, &s.Instances, 1, 100_000).Or(func() { s.Instances = 0 }, nil), Computed: "as many as were last counted", Example: "4", See: "operations.md#while-redis-is-away",
+			Says: "How many instances share the limits while the store is away: each gives its part."},
+		{Name: "state_dir", Value: schema.Parsed(r, &s.StateDir, parseStateDir, schema.Scalar("directory", "^(/|[A-Za-z]:)")), Example: "/var/lib/stint", See: "operations.md#a-start-while-redis-is-away",
+			Says: "Directory of this instance alone, where it keeps bans, lists, switches and pushed rules for a start while the store is away. Without it, nothing is kept."},
+		{Name: "ready_without_controls", Value: schema.Bool(r, &s.ReadyWithoutControls), Default: "true", See: "operations.md#a-start-while-redis-is-away",
+			Says: "Lets /readyz answer 200 before bans, lists, switches and pushed rules were read once, from the store or from state_dir."},
+		{Name: "remembered_denials", Value: byMemory(r, &s.RememberedDenials, 0, 1<<24), Computed: "by memory, up to 100,000", Example: "50000", See: "operations.md#a-flood-of-refused-requests",
+			Says: "How many refusals this instance remembers, so that it can repeat them without asking the store; 0: none."},
+
+		{Name: "memory", Value: schema.Parsed(r, &s.Memory, parseByteSize, schema.Size("1MiB", "")).Or(func() { s.Memory = 0 }, func() string { return ByteSize(s.Memory).String() }),
+			Computed: "what the cgroup or the machine has", Example: "512MiB", See: "bounds.md#what-an-instance-holds-at-most",
+			Says: "The memory from which the bounds are computed that say \"by memory\"."},
+		{Name: "max_keys", Value: byMemory(r, &s.MaxKeys, 1, 1<<31), Computed: "by memory, up to 1,000,000", Example: "200000", See: "bounds.md#what-an-instance-holds",
+			Says: "How many counts a store in memory keeps, and how many are kept while another store is away."},
+		{Name: "max_connections", Value: byMemory(r, &s.MaxConnections, 1, 1<<31), Computed: "by memory and open files, up to 50,000", Example: "10000", See: "operations.md#keep-one-instance-from-being-drowned",
+			Says: "How many connections each listener keeps. It closes any further one."},
+		{Name: "instance", Value: schema.Section(r, s.Instance.rows(r), nil), See: "operations.md#keep-one-instance-from-being-drowned",
+			Says: "What this instance accepts at the gateway and the check API, whatever the rules and the store say."},
+		{Name: "max_delayed", Value: schema.Number(r, &s.MaxDelayed, 1, 1<<20), Default: "1000", See: "rules.md#shaping",
+			Says: "How many requests of rules that shape wait at once."},
+		{Name: "max_delay", Value: schema.Duration(r, "max_delay", &s.MaxDelay, schema.AboveZero, schema.Endless), Default: "10s", See: "rules.md#shaping",
+			Says: "How long a request of a rule that shapes waits for its turn at most."},
+		{Name: "body_timeout", Value: schema.Duration(r, "body_timeout", &s.BodyTimeout, 0, hour), Default: "30s", See: "operations.md#upstreams",
+			Says: "How long a client of the gateway may delay a body, or a response that it does not read: in one pause, or in all by falling behind 500 bytes a second. 0s: any time."},
+		{Name: "offenders", Value: schema.Number(r, &s.Offenders, 0, 10_000), Default: "1000", See: "offenders.md",
+			Says: "How many keys, rules, paths and clients this instance counts, of each the heaviest; 0: none."},
+		{Name: "recent_requests", Value: schema.Parsed(r, &s.RecentRequests, parseRecent, schema.Size("1MiB", "1GiB").OrElse(schema.Words(Off))), Default: "4MiB", See: "operations.md#try-a-change-on-the-last-minutes",
+			Says: "How much of the requests of the last 5 minutes this instance keeps, so that other rules can be tried on them; off: none."},
+
+		{Name: "routes", Value: schema.Mappings(r, func(to *Route) schema.Rows { return to.rows(r) }, func(t *Route, n *yamlnode.Node, fields map[string]*yamlnode.Node) { s.addRoute(r, t, n, fields) }),
+			Example: `[{path: /v1, upstream: "http://localhost:9000"}]`, See: "operations.md#upstreams", Says: "Where the gateway sends requests. The route with the longest path counts, of those with the request's host first."},
+		{Name: "upstream_timeout", Value: schema.Duration(r, "upstream_timeout", &s.UpstreamTimeout, schema.AboveZero, schema.Endless), Default: "1m", See: "operations.md#upstreams",
+			Says: "How long an upstream may take until it begins to answer. After that, the client gets 504."},
+		{Name: "response_timeout", Value: schema.Duration(r, "response_timeout", &s.ResponseTimeout, 0, schema.Endless), Default: "0s", Example: "30m", See: "operations.md#upstreams",
+			Says: "How long a whole response may take, from when the request is passed on. 0s: any time."},
+		{Name: "upstream_proxy", Value: schema.Parsed(r, &s.UpstreamProxy, parseProxy, schema.Scalar("URL", `^(https?|socks5)://[^/]`).OrElse(schema.Words(fromEnvironment))), Example: "http://proxy.internal:3128", Secret: true, See: "operations.md#upstreams",
+			Says: "Proxy for upstreams and jwks_url: its URL, or environment for HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Without it, there is none."},
+		{Name: "upgrades", Value: schema.List(r, &s.Upgrades, parseUpgrade, schema.Scalar("protocol", "^[^ ]+$")), Default: "[websocket]", Example: "[websocket, mqtt]", See: "operations.md#upgrades-of-connections",
+			Says: "Protocols to which a connection may switch. The gateway removes others from a request."},
+		{Name: "ambiguous", Value: schema.Custom(ambiguousShape(), readAmbiguous(r, &s.AllowAmbiguous)), Default: "refuse", See: "operations.md#paths-that-servers-read-differently",
+			Says: "What becomes of requests that servers read in different ways, if a rule, a list or a route looks at that part: refuse answers 400, allow lets all pass, and a mapping says what may pass."},
+		{Name: "stop_delay", Value: schema.Duration(r, "stop_delay", &s.StopDelay, 0, hour), Default: "0s", Example: "5s", See: "operations.md#stop-and-restart-without-losing-requests",
+			Says: "How long the server goes on after it was told to stop, while /readyz says so, so that load balancers have time to send requests elsewhere."},
+		// Less than the 30 seconds after which Kubernetes kills what has not stopped.
+		{Name: "stop_timeout", Value: schema.Duration(r, "stop_timeout", &s.StopTimeout, 0, hour), Default: "25s", See: "operations.md#stop-and-restart-without-losing-requests",
+			Says: "How long it then waits for requests in flight before it cuts them off."},
+
+		{Name: "client_header", Value: schema.Parsed(r, &s.ClientHeader, parseHeader, schema.Scalar("header", "^[A-Za-z0-9-]+$")), Computed: "X-Forwarded-For and Forwarded", Example: "X-Real-Ip", See: "rules.md#addresses-of-clients",
+			Says: "The header in which trusted_proxies write the client's address."},
+		{Name: "headers", Value: s.dialect(r), Default: "[x-ratelimit]", Example: "[x-ratelimit, draft-11]", Flag: "headers", See: "operations.md#tell-clients-why",
+			Says: "The headers that tell clients about their limits."},
+		{Name: "degraded_header", Value: schema.Bool(r, &s.DegradedHeader), Default: "false", See: "bounds.md#who-decided",
+			Says: "Adds Stint-Degraded to a response if the store did not decide. It says who did."},
+		{Name: "violations_header", Value: schema.Bool(r, &s.ViolationsHeader), Default: "false", See: "operations.md#tell-clients-why",
+			Says: "Adds Stint-Violations to refusals: how many violations count, and after how many a ban comes."},
+		{Name: "cors", Value: readCORS(r, &s.CORS), Example: `{origins: ["https://app.example.com"]}`, See: "operations.md#let-web-pages-read-refusals",
+			Says: "Which pages of other origins may read answers. Without it, Stint does nothing about that."},
+		{Name: "jwt", Value: readJWT(r, &s.JWT), Example: `{jwks_url: "https://id.example.com/.well-known/jwks.json", issuer: "https://id.example.com"}`, See: "operations.md#tokens-of-clients",
+			Says: "Which tokens of clients are valid. Expressions read their claims. Without it, tokens are not read."},
+		{Name: "secrets", Value: readSecrets(r, &s.Secrets), Example: "{pepper: {file: /etc/stint/pepper}}", See: "operations.md#hide-addresses-and-names-in-keys",
+			Says: "Secrets for the function hmac in expressions, by name."},
+
+		{Name: "check", Value: s.Check.value(s, r).After(r, check), See: "operations.md#who-may-ask-the-check-api",
+			Says: "Who may use the check API."},
+		{Name: "admin", Value: s.Admin.value(r), See: "operations.md#who-may-use-the-admin-api",
+			Says: "The admin API: where it listens, and who may use it."},
+		{Name: "rules", Value: schema.Parsed(r, &s.RulesFrom, ParseRulesFrom, schema.Words("file", "fleet")), Default: "file", See: "operations.md#change-the-fleets-rules",
+			Says: "Where the rules come from: this file, or what was pushed to the fleet."},
+
+		{Name: "privacy", Value: schema.Parsed(r, &s.HashKeys, parsePrivacy, schema.Words("show", "hash")), Default: "show", See: "logs.md#hide-keys-and-addresses",
+			Says: "Whether log lines, pages and messages show keys, addresses of clients and names of users, or a keyed hash of each."},
+		{Name: "log", Value: s.Log.value(r), See: "logs.md",
+			Says: "What is logged, and how."},
+		{Name: "traces", Value: readTraces(r, &s.Traces), Example: "{endpoint: http://localhost:4318}", See: "traces.md",
+			Says: "Where spans are sent, by OTLP. Without it, none are made."},
+		{Name: "webhooks", Value: readWebhooks(r, &s.Webhooks), Example: "[{name: ops, kind: slack, url_file: /etc/stint/slack}]", See: "alerts.md#send-alerts-to-webhooks",
+			Says: "Where messages about the alerts of the rules are sent, 10 at most."},
+
+		{Name: "envoy", Value: readEnvoy(r, &s.Envoy), Example: "{directory: /etc/ratelimit/config}", See: "envoy.md#beside-the-gateway",
+			Says: "Envoy's rate limit service, rate limit quota service and external authorization, by gRPC. Without it, there are none."},
+	}
+}
+
+// byMemory is a bound that depends on the memory where it is left out; see Settings.FitMemory.
+func byMemory(r *yamlnode.Reader, to *int64, least, most int64) schema.Value {
+	return schema.Number(r, to, least, most).Or(func() { *to = ByMemory }, func() string {
+		if *to == ByMemory {
+			return "by memory"
+		}
+		return strconv.FormatInt(*to, 10)
+	})
+}
