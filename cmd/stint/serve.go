@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/stintdev/stint/server"
@@ -21,13 +22,16 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWriter) error {
-	settings, set, err := c.load()
+func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, errs *server.LogWriter) error {
+	settings, set, err := c.load(environ)
 	if err != nil {
 		return err
 	}
 	signal.Ignore(syscall.SIGPIPE) // else it would end with whoever reads its log
 	log, access := errs.Loggers(settings.Log)
+	if _, unknown := config.Environment(environ); len(unknown) > 0 {
+		log.Warn("these environment variables name no setting", "variables", strings.Join(unknown, ", "))
+	}
 	footprint := settings.FitMemory()
 	footprint.Log(log)
 	limitMemory(&footprint, log)

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
-	"net/url"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
@@ -20,19 +19,14 @@ import (
 )
 
 type choice struct {
-	config   string
-	files    []rules.File // of config
-	upstream string
-	limits   []string
-	key      string
-	demo     bool
-	flags    *pflag.FlagSet
-	envoy    *rules.EnvoyFiles // besides config; nil: there are none
-	each     bool
-
-	listen, checkListen, probeListen, adminListen, store, namespace, headers string
-	envoyListen                                                              string
-	descriptors                                                              envoyFiles
+	config  string
+	files   []rules.File // of config
+	limits  []string
+	key     string
+	demo    bool
+	flags   *pflag.FlagSet
+	envoy   *rules.EnvoyFiles // besides config; nil: there are none
+	origins config.Origins    // of the settings
 }
 
 func serveCommand(log *server.LogWriter) *cobra.Command {
@@ -40,8 +34,9 @@ func serveCommand(log *server.LogWriter) *cobra.Command {
 		Use: "serve", Short: "limit HTTP in front of upstreams, and answer check requests",
 		Long: `Limits HTTP in front of upstreams, and answers check requests.
 
-A file holds the rules and, under "server", where to listen, the store and the routes; flags
-override it. Without a file, --limit and --key make one rule. Without an upstream, only check
+A file holds the rules and, under "server", the settings: where to listen, the store, the routes
+(docs/settings.md). Variables such as STINT_SERVER_ADMIN_LISTEN, for admin.listen, override it, and
+flags override both. Without a file, --limit and --key make one rule. Without an upstream, only check
 requests are answered. With --envoy, Envoy's rate limit service is answered, too.`,
 		Example: `  stint serve --config stint.yaml
   stint serve --upstream http://localhost:9000 --limit "100 per 1m" --key client.ip
@@ -56,30 +51,19 @@ requests are answered. With --envoy, Envoy's rate limit service is answered, too
 		if err := choice.check(); err != nil {
 			return errUsage{err}
 		}
-		return choice.serve(c.Context(), c.OutOrStdout(), log)
+		return choice.serve(c.Context(), os.Environ(), c.OutOrStdout(), log)
 	}
 	return c
 }
 
 func (c *choice) addFlags(f *pflag.FlagSet) {
-	d := config.Default()
 	c.flags = f
 	f.SortFlags = false
 	f.StringVar(&c.config, "config", "", "read rules and settings from `FILE`, or from a directory of such files")
-	f.StringVar(&c.upstream, "upstream", "", "pass requests on to `URL`")
 	f.StringArrayVar(&c.limits, "limit", nil, "`LIMIT` such as \"100 per 1m\" or \"5 per 10s sliding_log\"; may be given several times")
 	f.StringVar(&c.key, "key", "client.ip", "count by `EXPRESSION`, such as client.ip or request.headers[\"x-api-key\"]")
-	f.StringVar(&c.store, "store", d.Store, "where counts are kept: memory, or the `URL` of a Redis such as redis://localhost:6379")
-	f.StringVar(&c.namespace, "namespace", "", "keep the keys of this service apart from others in the same Redis, by `NAME` (default \"stint\")")
-	f.StringVar(&c.listen, "listen", d.Listen, "`ADDRESS` of the gateway")
-	f.StringVar(&c.checkListen, "check-listen", d.CheckListen, "`ADDRESS` of the check API; off: none")
-	f.StringVar(&c.probeListen, "probe-listen", d.ProbeListen, "`ADDRESS` of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's")
-	f.StringVar(&c.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
-	f.StringVar(&c.headers, "headers", "x-ratelimit", "`NAMES` of the headers that tell clients about their limits, separated by commas: x-ratelimit, x-ratelimit-epoch, draft-11, openai, anthropic or none")
-	f.StringVar(&c.descriptors.directory, "envoy", "", "answer Envoy's rate limit service by the files of descriptors in `DIR`")
-	f.StringVar(&c.envoyListen, "envoy-listen", config.DefaultEnvoy().Listen, "`ADDRESS` of Envoy's rate limit service, or unix: and the path of a socket")
-	f.BoolVar(&c.each, "envoy-each", false, "decide each descriptor of a call of Envoy by itself, and not all or nothing")
 	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules made for trying it out")
+	addSettingFlags(f)
 }
 
 func (c *choice) check() error {
@@ -104,28 +88,51 @@ func (c *choice) check() error {
 //go:embed demo.yaml
 var demoRules []byte
 
-func (c *choice) load() (config.Settings, *rules.Set, error) {
+// load reads the configuration: files, and before them the variables in environ, and before those flags.
+func (c *choice) load(environ []string) (config.Settings, *rules.Set, error) {
 	files := []rules.File{{Name: "--limit and --key", Data: c.rule()}}
+	source := config.Source{CheckStore: redislimit.CheckAddress}
+	source.Given, _ = config.Environment(environ)
+	source.Given = append(source.Given, givenByFlags(c.flags)...)
 	switch {
 	case c.demo:
 		files = []rules.File{{Name: "demo.yaml", Data: demoRules}}
 	case len(c.limits) == 0:
 		var err error
-		if files, c.envoy, err = c.descriptors.read(c.config); err != nil {
+		if files, c.envoy, err = new(envoyFiles).read(c.config, source.Given); err != nil {
 			return config.Settings{}, nil, err
 		}
 		c.files = files
 	}
-	settings, set, err := config.Read(files, redislimit.CheckAddress)
-	switch {
-	case err == nil && settings.RulesFrom == config.FromFleet && c.envoy != nil:
-		err = errors.New("rules: fleet, and a directory of Envoy's files: rules that are pushed have none, so these would go out of force")
-	case err == nil:
-		err = c.override(&settings)
-	case len(c.limits) > 0:
-		err = flagProblems(err)
+	if err := c.checkEnvoy(files, source.Given); err != nil {
+		return config.Settings{}, nil, errUsage{err}
 	}
-	return settings, set, err
+	source.Files = files
+	read, err := source.Read()
+	switch {
+	case err == nil && read.Settings.RulesFrom == config.FromFleet && c.envoy != nil:
+		err = errors.New("rules: fleet, and a directory of Envoy's files: rules that are pushed have none, so these would go out of force")
+	case err != nil && len(c.limits) > 0:
+		err = flagProblems(err)
+	case err != nil:
+		err = usageIfGiven(err)
+	}
+	c.origins = read.Origins
+	return read.Settings, read.Rules, err
+}
+
+// checkEnvoy returns an error if flags say something of a service that there is not.
+func (c *choice) checkEnvoy(files []rules.File, given []config.Given) error {
+	for _, name := range []string{"envoy-listen", "envoy-each"} {
+		if !c.flags.Changed(name) {
+			continue
+		}
+		others := slices.DeleteFunc(slices.Clone(given), func(g config.Given) bool { return g.From == "--envoy-listen" || g.From == "--envoy-each" })
+		if s, err := (&config.Source{Files: files, Given: others}).ReadSettings(); err == nil && s.Envoy == nil {
+			return fmt.Errorf("--%s: there is no --envoy DIRECTORY, and no section envoy in the file", name)
+		}
+	}
+	return nil
 }
 
 // flagProblems says which flag is wrong in a rule made by choice.rule.
@@ -137,7 +144,10 @@ func flagProblems(err error) error {
 	var all []error
 	for _, p := range wrong.Problems {
 		flag := "--limit"
-		if p.Line <= keyLine {
+		switch {
+		case p.From != "":
+			flag = p.From
+		case p.Line <= keyLine:
 			flag = "--key"
 		}
 		all = append(all, fmt.Errorf("%s: %s", flag, p.Text))
@@ -158,62 +168,4 @@ func (c *choice) rule() []byte {
 		fmt.Fprintf(&b, "      - %s\n", quote(l))
 	}
 	return []byte(b.String())
-}
-
-func (c *choice) override(s *config.Settings) error {
-	var errs []error
-	c.flags.VisitAll(func(f *pflag.Flag) { // in the order of addFlags, whatever that of the call is: envoy before its own
-		if !f.Changed {
-			return
-		}
-		var err error
-		switch f.Name {
-		case "listen":
-			s.Listen = c.listen
-		case "check-listen":
-			s.CheckListen = c.checkListen
-			err = s.CheckGuarded()
-		case "probe-listen":
-			s.ProbeListen = c.probeListen
-		case "admin-listen":
-			s.Admin.Listen = c.adminListen
-			err = s.Admin.Check()
-		case "store":
-			if s.Store = c.store; c.store != "memory" {
-				err = redislimit.CheckAddress(c.store)
-			}
-		case "namespace":
-			s.Namespace, err = config.ParseNamespace(c.namespace)
-		case "headers":
-			s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...)
-		case "envoy":
-			s.Envoy = cmp.Or(s.Envoy, config.DefaultEnvoy())
-			s.Envoy.Directory = c.descriptors.directory
-		case "envoy-listen", "envoy-each":
-			err = c.overrideEnvoy(s, f.Name)
-		case "upstream":
-			var u *url.URL
-			u, err = config.ParseUpstream(c.upstream)
-			s.Routes = []config.Route{{Path: "/", Upstream: u}}
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", f.Name, err))
-		}
-	})
-	if len(errs) > 0 {
-		return errUsage{errors.Join(errs...)}
-	}
-	return nil
-}
-
-func (c *choice) overrideEnvoy(s *config.Settings, flag string) (err error) {
-	switch {
-	case s.Envoy == nil:
-		return errors.New("there is no --envoy DIR, and no section envoy in the file")
-	case flag == "envoy-each":
-		s.Envoy.Each = c.each
-	default:
-		s.Envoy.Listen, err = config.ParseEnvoyListen(c.envoyListen)
-	}
-	return err
 }

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -21,11 +26,11 @@ func TestFlagsInAnyOrder(t *testing.T) {
 		var c choice
 		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 		c.addFlags(f)
-		if err := f.Parse(args); err != nil {
+		if err := f.Parse(append(args, "--limit", "1 per 1s")); err != nil {
 			t.Fatal(args, err)
 		}
-		s := config.Default()
-		if err := c.override(&s); err != nil {
+		s, _, err := c.load(nil)
+		if err != nil {
 			return s, err.Error()
 		}
 		return s, ""
@@ -38,5 +43,37 @@ func TestFlagsInAnyOrder(t *testing.T) {
 				t.Errorf("%v %v: %+v, %s\nin the other order: %+v, %s", one, other, a, wrong, b, wrongToo)
 			}
 		}
+	}
+}
+
+// A flag of a setting goes before the variable, and that before the file; each problem names its origin.
+func TestFlagsBeforeVariablesBeforeTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	const file = "server: {namespace: file, store: memory, max_keys: 5, log: {level: warn}, headers: [draft-11]}\nrules: [{name: a, key: client.ip, limits: [1 per 1s]}]\n"
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	load := func(environ []string, args ...string) (config.Settings, error) {
+		var c choice
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.addFlags(f)
+		if err := f.Parse(append(args, "--config", path)); err != nil {
+			t.Fatal(args, err)
+		}
+		s, _, err := c.load(environ)
+		return s, err
+	}
+	s, err := load([]string{"STINT_SERVER_NAMESPACE=variable", "STINT_SERVER_MAX_KEYS=7", "STINT_SERVER_LOG_LEVEL=error", "STINT_SERVER_STORE="},
+		"--namespace=flag", "--headers=openai,anthropic", "--upstream", "http://localhost:9")
+	if err != nil || s.Namespace != "flag" || s.MaxKeys != 7 || s.Log.Level != slog.LevelError || s.Store != "memory" || s.Dialect.String() != "openai,anthropic" || len(s.Routes) != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_, err = load([]string{"STINT_SERVER_MAX_KEYS=0", "STINT_SERVER_NAMESPACE=a b"}, "--namespace=a/b", "--store=ftp://x", "--headers=x")
+	const want = `--namespace: namespace "a/b": must be 1 to 64 of A–Z a–z 0–9 _ . : -
+STINT_SERVER_MAX_KEYS: want a number from 1 to 2147483648, have "0"
+--headers: unknown header dialect "x": use any of x-ratelimit, x-ratelimit-epoch, draft-11, none, openai, anthropic
+--store: `
+	if _, isUsage := errors.AsType[errUsage](err); !isUsage || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v\nwant\n%s", err, want)
 	}
 }

@@ -236,12 +236,25 @@ func Custom(shape Shape, read func(*yamlnode.Node)) Value {
 	return Value{Shape: shape, Read: read}
 }
 
-// Or is v, with a value by default that no text of a file stands for: set sets it, and shows gives the
+// ByDefault is v, with a value by default that no text of a file stands for: set sets it, and shows gives the
 // present value where it is known.
-func (v Value) Or(set func(), shows func() string) Value {
+func (v Value) ByDefault(set func(), shows func() string) Value {
 	v.otherwise = set
 	if shows != nil {
 		v.shows = shows
+	}
+	return v
+}
+
+// Expanding is v, in which ${NAME} stands for a variable of the environment and ${file:PATH} for what a
+// file has; see yamlnode's Expand.
+func (v Value) Expanding(r *yamlnode.Reader) Value {
+	read := v.Read
+	v.Expands = true
+	v.Read = func(n *yamlnode.Node) {
+		if n, ok := r.Expand(n); ok {
+			read(n)
+		}
 	}
 	return v
 }

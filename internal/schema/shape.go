@@ -16,6 +16,8 @@ type Shape struct {
 	Item *Shape
 	// Rows are the fields of a mapping.
 	Rows func() Rows
+	// Expands means that the text may have ${NAME} and ${file:PATH} in it.
+	Expands bool
 	// Or are other shapes that the value may have instead.
 	Or []Shape
 }

@@ -51,6 +51,8 @@ type Reader struct {
 	field string
 	value *Node
 	from  map[*Node]string // of values that are not from the file
+	// Outside gives what ${...} in a value stands for; see Expand. nil: nothing is known of it.
+	Outside func(reference string) (string, error)
 }
 
 // Problem is one thing wrong with a file.

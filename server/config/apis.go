@@ -103,7 +103,7 @@ func (a *Admin) TokensInTheClear() bool { return a.inTheClear(a.Listen, a.TLS) }
 func (a *Admin) value(r *yamlnode.Reader) schema.Value {
 	callers := callersReader{Reader: r, to: &a.Callers, scoped: true}
 	rows := append(schema.Rows{
-		{Name: "listen", Value: schema.Parsed(r, &a.Listen, parseListenOrOff, addressOrOff), Default: "127.0.0.1:8090", Flag: "admin-listen",
+		{Name: "listen", Value: schema.Parsed(r, &a.Listen, parseListenOrOff, addressOrOff).Expanding(r), Default: "127.0.0.1:8090", Flag: "admin-listen",
 			Says: "Address of the admin API; off: none."},
 		{Name: "tls", Value: readTLS(r, &a.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "operations.md#tls",
 			Says: "The admin API's certificate. Without it, it speaks plain HTTP."},

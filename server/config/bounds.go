@@ -59,7 +59,7 @@ func (i *Instance) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "Bounds the requests that the rules allow here, at both together, one unit each. Without it, there is no bound."},
 		{Name: "in_flight", Value: byMemory(r, &i.InFlight, 1, 1<<31), Computed: "by memory, up to 10,000", Example: "2000",
 			Says: "Bounds the requests in flight at once at the gateway, and as many at the check API. One client cannot take all of them."},
-		{Name: "in_flight_bytes", Value: schema.Parsed(r, &i.Bytes, parseByteSize, schema.Size("1MiB", "")).Or(func() { i.Bytes = ByMemory }, func() string { return ByteSize(i.Bytes).String() }), Computed: "an eighth of the memory", Example: "256MiB",
+		{Name: "in_flight_bytes", Value: schema.Parsed(r, &i.Bytes, parseByteSize, schema.Size("1MiB", "")).ByDefault(func() { i.Bytes = ByMemory }, func() string { return ByteSize(i.Bytes).String() }), Computed: "an eighth of the memory", Example: "256MiB",
 			Says: "Bounds the memory for bodies and headers of requests in flight. A request that does not fit is refused."},
 	}
 }

@@ -50,7 +50,7 @@ func (j *JWT) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "The header with the token. In Authorization, it comes after \"Bearer\"; in others that word may be missing."},
 		{Name: "jwks_file", Value: schema.Text(r, &j.KeysFile, "file"), Example: "/etc/stint/jwks.json", Reread: true,
 			Says: "File with the keys that sign tokens, a JWK Set. One of jwks_file, jwks_url and trusted is needed."},
-		{Name: "jwks_url", Value: schema.Parsed(r, &j.KeysURL, parseKeysURL, webURL), Example: "https://id.example.com/.well-known/jwks.json",
+		{Name: "jwks_url", Value: schema.Parsed(r, &j.KeysURL, parseKeysURL, webURL).Expanding(r), Example: "https://id.example.com/.well-known/jwks.json",
 			Says: "URL of such a set. It is fetched every 15 minutes, and when a token names an unknown key."},
 		{Name: "trusted", Value: schema.Bool(r, &j.Trusted), Default: "false",
 			Says: "A proxy before this instance has verified the signature. Then it is not checked, and only tokens from trusted_proxies, and those in checks, are believed."},

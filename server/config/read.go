@@ -19,33 +19,15 @@ import (
 // do not have. checkStore checks the address of a store other than "memory"; nil accepts
 // any. The error has a line for each problem: file:line:column: what.
 func Read(files []rules.File, checkStore func(address string) error) (Settings, *rules.Set, error) {
-	settings, wrong := ReadSettings(files, checkStore)
-	set, err := rules.ParseFiles(files)
-	if err == nil && set.HasServer { // rules without settings are for servers whose secrets are not known here
-		_, err = set.On(&rules.Instance{Secrets: settings.KnownSecrets()})
-	}
-	if err = yamlnode.Merge(wrong, err); err != nil {
-		return settings, nil, err
-	}
-	return settings, set, nil
+	c, err := (&Source{Files: files, CheckStore: checkStore}).Read()
+	return c.Settings, c.Rules, err
 }
 
 // ReadSettings reads the section "server" alone, with the values of Default for what it
 // leaves out. It does not refuse a second section in another file: rules.ParseFiles does. Files of
 // Envoy's form have no settings. Its errors are like those of Read.
 func ReadSettings(files []rules.File, checkStore func(address string) error) (Settings, error) {
-	s := Default()
-	for _, f := range files {
-		if f.Envoy {
-			continue
-		}
-		r, root := yamlnode.Open(f.Name, f.Data)
-		r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) { s.read(r, n, checkStore) }})
-		if err := r.Err(); err != nil {
-			return s, err
-		}
-	}
-	return s, nil
+	return (&Source{Files: files, CheckStore: checkStore}).ReadSettings()
 }
 
 func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(address string) error) {
@@ -58,7 +40,10 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 	}
 	if n := fields["store"]; n != nil && s.Store != "memory" && checkStore != nil {
 		if err := checkStore(s.Store); err != nil {
-			r.Report(n, "store: %v", err)
+			if r.From(n) == "" {
+				err = fmt.Errorf("store: %w", err)
+			}
+			r.Report(n, "%v", err)
 		}
 	}
 }
@@ -129,7 +114,7 @@ func parseHeader(text string) (string, error) {
 // dialect is the list of headers, of which none stands for the dialect by default, too.
 func (s *Settings) dialect(r *yamlnode.Reader) schema.Value {
 	names := schema.Words(strings.Split((^httplimit.Dialect(0)).String(), ",")...)
-	return schema.Custom(schema.Shape{Kind: schema.KindList, Item: &names}, func(n *yamlnode.Node) { s.readDialect(r, n) }).Or(func() {}, s.Dialect.String)
+	return schema.Custom(schema.Shape{Kind: schema.KindList, Item: &names}, func(n *yamlnode.Node) { s.readDialect(r, n) }).ByDefault(func() {}, s.Dialect.String)
 }
 
 func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {

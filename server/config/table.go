@@ -22,18 +22,18 @@ const hour = time.Hour
 // what looks at "check", which is done last.
 func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.Rows {
 	return schema.Rows{
-		{Name: "listen", Value: schema.Parsed(r, &s.Listen, parseListen, address), Default: ":8080", Example: `":80"`, Flag: "listen", See: "operations.md#upstreams",
+		{Name: "listen", Value: schema.Parsed(r, &s.Listen, parseListen, address).Expanding(r), Default: ":8080", Example: `":80"`, Flag: "listen", See: "operations.md#upstreams",
 			Says: "Address of the gateway. It listens only if there are routes."},
-		{Name: "check_listen", Value: schema.Parsed(r, &s.CheckListen, parseListenOrOff, addressOrOff), Default: "127.0.0.1:8082", Flag: "check-listen", See: "operations.md#who-may-ask-the-check-api",
+		{Name: "check_listen", Value: schema.Parsed(r, &s.CheckListen, parseListenOrOff, addressOrOff).Expanding(r), Default: "127.0.0.1:8082", Flag: "check-listen", See: "operations.md#who-may-ask-the-check-api",
 			Says: "Address of the check API; off: none. It has /healthz, /readyz and /metrics, too."},
-		{Name: "probe_listen", Value: schema.Parsed(r, &s.ProbeListen, parseListenOrOff, addressOrOff), Default: Off, Example: `":9100"`, Flag: "probe-listen", See: "operations.md#probes-and-metrics-from-elsewhere",
+		{Name: "probe_listen", Value: schema.Parsed(r, &s.ProbeListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":9100"`, Flag: "probe-listen", See: "operations.md#probes-and-metrics-from-elsewhere",
 			Says: "Address of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's."},
 		{Name: "tls", Value: readTLS(r, &s.TLS), See: "operations.md#tls", Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}",
 			Says: "The gateway's certificate. Without it, the gateway speaks plain HTTP."},
 		{Name: "check_tls", Value: readTLS(r, &s.CheckTLS), See: "operations.md#tls", Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key, client_ca: /etc/stint/clients.pem}",
 			Says: "The check API's certificate, and the authority of its callers."},
 
-		{Name: "store", Value: schema.Text(r, &s.Store, "memory, or the URL of a Redis"), Default: "memory", Example: `"redis://localhost:6379"`, Flag: "store", Secret: true, See: "redis.md",
+		{Name: "store", Value: schema.Text(r, &s.Store, "URL").Expanding(r), Default: "memory", Example: `"redis://localhost:6379"`, Flag: "store", Secret: true, See: "redis.md",
 			Says: "Where counts are kept: memory, for this instance alone, or the URL of a Redis."},
 		{Name: "namespace", Value: schema.Parsed(r, &s.Namespace, ParseNamespace, schema.Scalar("name", "^[A-Za-z0-9_.:-]{1,64}$")), Computed: "the one in the URL of the store, else stint", Example: "shop", Flag: "namespace",
 			See: "operations.md#several-services-on-one-redis", Says: "Keeps the keys of this service apart from others in the same Redis. Services of one namespace share the counts of rules with equal names, bans, switches and pushed rules."},
@@ -41,7 +41,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 			Says: "How long a request waits for the store before on_store_error of its rule decides."},
 		{Name: "breaker", Value: readBreaker(r, &s.Breaker), See: "reliability.md#how-an-instance-notices-a-failure",
 			Says: "When an instance stops asking a store that fails, and when it tries again."},
-		{Name: "instances", Value: schema.Number(r, &s.Instances, 1, 100_000).Or(func() { s.Instances = 0 }, nil), Computed: "as many as were last counted", Example: "4", See: "operations.md#while-redis-is-away",
+		{Name: "instances", Value: schema.Number(r, &s.Instances, 1, 100_000).ByDefault(func() { s.Instances = 0 }, nil), Computed: "as many as were last counted", Example: "4", See: "operations.md#while-redis-is-away",
 			Says: "How many instances share the limits while the store is away: each gives its part."},
 		{Name: "state_dir", Value: schema.Parsed(r, &s.StateDir, parseStateDir, schema.Scalar("directory", "^(/|[A-Za-z]:)")), Example: "/var/lib/stint", See: "operations.md#a-start-while-redis-is-away",
 			Says: "Directory of this instance alone, where it keeps bans, lists, switches and pushed rules for a start while the store is away. Without it, nothing is kept."},
@@ -50,7 +50,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 		{Name: "remembered_denials", Value: byMemory(r, &s.RememberedDenials, 0, 1<<24), Computed: "by memory, up to 100,000", Example: "50000", See: "operations.md#a-flood-of-refused-requests",
 			Says: "How many refusals this instance remembers, so that it can repeat them without asking the store; 0: none."},
 
-		{Name: "memory", Value: schema.Parsed(r, &s.Memory, parseByteSize, schema.Size("1MiB", "")).Or(func() { s.Memory = 0 }, func() string { return ByteSize(s.Memory).String() }),
+		{Name: "memory", Value: schema.Parsed(r, &s.Memory, parseByteSize, schema.Size("1MiB", "")).ByDefault(func() { s.Memory = 0 }, func() string { return ByteSize(s.Memory).String() }),
 			Computed: "what the cgroup or the machine has", Example: "512MiB", See: "bounds.md#what-an-instance-holds-at-most",
 			Says: "The memory from which the bounds are computed that say \"by memory\"."},
 		{Name: "max_keys", Value: byMemory(r, &s.MaxKeys, 1, 1<<31), Computed: "by memory, up to 1,000,000", Example: "200000", See: "bounds.md#what-an-instance-holds",
@@ -76,7 +76,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 			Says: "How long an upstream may take until it begins to answer. After that, the client gets 504."},
 		{Name: "response_timeout", Value: schema.Duration(r, "response_timeout", &s.ResponseTimeout, 0, schema.Endless), Default: "0s", Example: "30m", See: "operations.md#upstreams",
 			Says: "How long a whole response may take, from when the request is passed on. 0s: any time."},
-		{Name: "upstream_proxy", Value: schema.Parsed(r, &s.UpstreamProxy, parseProxy, schema.Scalar("URL", `^(https?|socks5)://[^/]`).OrElse(schema.Words(fromEnvironment))), Example: "http://proxy.internal:3128", Secret: true, See: "operations.md#upstreams",
+		{Name: "upstream_proxy", Value: schema.Parsed(r, &s.UpstreamProxy, parseProxy, schema.Scalar("URL", `^(https?|socks5)://[^/]`).OrElse(schema.Words(fromEnvironment))).Expanding(r), Example: "http://proxy.internal:3128", Secret: true, See: "operations.md#upstreams",
 			Says: "Proxy for upstreams and jwks_url: its URL, or environment for HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Without it, there is none."},
 		{Name: "upgrades", Value: schema.List(r, &s.Upgrades, parseUpgrade, schema.Scalar("protocol", "^[^ ]+$")), Default: "[websocket]", Example: "[websocket, mqtt]", See: "operations.md#upgrades-of-connections",
 			Says: "Protocols to which a connection may switch. The gateway removes others from a request."},
@@ -126,7 +126,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 
 // byMemory is a bound that depends on the memory where it is left out; see Settings.FitMemory.
 func byMemory(r *yamlnode.Reader, to *int64, least, most int64) schema.Value {
-	return schema.Number(r, to, least, most).Or(func() { *to = ByMemory }, func() string {
+	return schema.Number(r, to, least, most).ByDefault(func() { *to = ByMemory }, func() string {
 		if *to == ByMemory {
 			return "by memory"
 		}

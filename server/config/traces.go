@@ -70,7 +70,7 @@ const spanBytes = 16 << 10
 
 func (t *Traces) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
-		{Name: "endpoint", Value: schema.Parsed(r, &t.Endpoint, ParseCollector, webURL), Computed: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318, or 4317 over gRPC", Example: "http://localhost:4318",
+		{Name: "endpoint", Value: schema.Parsed(r, &t.Endpoint, ParseCollector, webURL).Expanding(r), Computed: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318, or 4317 over gRPC", Example: "http://localhost:4318",
 			Says: "URL of a collector. Without a path, it is that of the protocol, /v1/traces."},
 		{Name: "protocol", Value: schema.Parsed(r, &t.Protocol, parseProtocol, schema.Words(HTTP, GRPC)), Default: HTTP,
 			Says: "How spans are sent: OTLP over HTTP, or over gRPC."},

@@ -53,7 +53,7 @@ func (w *Webhook) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "Tells webhooks apart, where one fails: 1 to 64 of A-Z a-z 0-9 _ . : / -."},
 		{Name: "kind", Value: schema.Parsed(r, &w.Kind, parseWebhookKind, schema.Words("json", "slack", "alertmanager")), Required: true, Example: "slack",
 			Says: "The form of the messages: Stint's own, that of Slack's incoming webhooks, or that of Alertmanager."},
-		{Name: "url", Value: schema.Parsed(r, &w.URL, ParseWebhookURL, webURL), Example: "https://hooks.example.com/alerts", Secret: true,
+		{Name: "url", Value: schema.Parsed(r, &w.URL, ParseWebhookURL, webURL).Expanding(r), Example: "https://hooks.example.com/alerts", Secret: true,
 			Says: "Where messages are sent, for Alertmanager without /api/v2/alerts. One of url and url_file is needed."},
 		{Name: "url_file", Value: schema.Text(r, &w.URLFile, "file"), Example: "/etc/stint/slack", Reread: true,
 			Says: "File with the URL, which may be a secret."},

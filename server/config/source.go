@@ -1,0 +1,202 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/stintdev/stint/internal/schema"
+	"github.com/stintdev/stint/internal/spelling"
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/server/rules"
+)
+
+// Source is where a configuration comes from: files, and values that go before theirs.
+type Source struct {
+	// Files have rules, and at most one of them the section "server".
+	Files []rules.File
+	// Given are values for settings, the strongest last.
+	Given []Given
+	// CheckStore checks the address of a store other than "memory"; nil accepts any.
+	CheckStore func(address string) error
+	// FormOnly checks of ${NAME} and ${file:PATH} only how they are written, and leaves the settings
+	// that have them as they are by default: for a look at files of another machine.
+	FormOnly bool
+}
+
+// Given is a value for a setting that is in no file.
+type Given struct {
+	// Path is the setting's in a file, below "server", such as admin.listen. A list on the way is
+	// replaced by one that has this alone: routes[].upstream.
+	Path string
+	// Text is the value; for a list or a mapping, in YAML.
+	Text string
+	// From names what gives the value, such as STINT_SERVER_STORE or --store.
+	From string
+}
+
+// Configuration is what a Source has.
+type Configuration struct {
+	Settings Settings
+	Rules    *rules.Set
+	Origins  Origins
+}
+
+// Read reads the configuration. Its errors are like those of the function Read; what is wrong with a
+// Given begins with its From.
+func (s *Source) Read() (*Configuration, error) {
+	c := new(Configuration)
+	var wrong error
+	c.Settings, c.Origins, wrong = s.settings()
+	set, err := rules.ParseFiles(s.Files)
+	if err == nil && set.HasServer { // rules without settings are for servers whose secrets are not known here
+		_, err = set.On(&rules.Instance{Secrets: c.Settings.KnownSecrets()})
+	}
+	if err = yamlnode.Merge(wrong, err); err != nil {
+		return c, err
+	}
+	c.Rules = set
+	return c, nil
+}
+
+// ReadSettings reads the settings alone, as the function ReadSettings does.
+func (s *Source) ReadSettings() (Settings, error) {
+	settings, _, err := s.settings()
+	return settings, err
+}
+
+func (s *Source) settings() (Settings, Origins, error) {
+	settings, origins, read := Default(), Origins(nil), false
+	for _, f := range s.Files {
+		if f.Envoy {
+			continue
+		}
+		r, root := yamlnode.Open(f.Name, f.Data)
+		r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) {
+			read = true
+			s.section(r, n, &settings, &origins)
+		}})
+		if err := r.Err(); err != nil {
+			return settings, nil, err
+		}
+	}
+	if !read && len(s.Given) > 0 {
+		r := yamlnode.Values("the settings")
+		s.section(r, yamlnode.Mapping(), &settings, &origins)
+		if err := r.Err(); err != nil {
+			return settings, nil, err
+		}
+	}
+	return settings, origins, nil
+}
+
+// section reads the section server, with what is given.
+func (s *Source) section(r *yamlnode.Reader, n *yamlnode.Node, to *Settings, origins *Origins) {
+	if !s.FormOnly {
+		r.Outside = outside
+	}
+	for _, g := range s.Given {
+		value, err := g.value()
+		if err != nil {
+			value = yamlnode.Scalar(g.Text, "") // the reader says what it wants
+		}
+		n = r.Set(n, strings.Split(g.Path, "."), value, g.From)
+	}
+	to.read(r, n, s.CheckStore)
+	origins.note(r, n, Table(), "", "")
+}
+
+// outside is what ${NAME} or ${file:PATH} stands for.
+func outside(reference string) (string, error) {
+	path, isFile := strings.CutPrefix(reference, "file:")
+	if !isFile {
+		value, ok := os.LookupEnv(reference)
+		if !ok {
+			return "", fmt.Errorf("the variable %s is not set", reference)
+		}
+		return value, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if len(text) > 64<<10 {
+		return "", errors.New("the file has more than 64 KiB")
+	}
+	return strings.TrimRight(string(text), "\r\n"), nil
+}
+
+// value is g's as a file would have it.
+func (g *Given) value() (*yamlnode.Node, error) {
+	kind := schema.KindText
+	Table().Walk("", func(path string, row *schema.Row) {
+		if path == g.Path {
+			kind = row.Kind
+		}
+	})
+	switch kind {
+	case schema.KindBool:
+		return yamlnode.Scalar(g.Text, "!!bool"), nil
+	case schema.KindNumber:
+		return yamlnode.Scalar(g.Text, "!!int"), nil
+	case schema.KindList, schema.KindMapping, schema.KindNames:
+		var doc yamlnode.Node
+		if err := yaml.Unmarshal([]byte(g.Text), &doc); err != nil || len(doc.Content) != 1 {
+			return nil, errors.New("not YAML")
+		}
+		return doc.Content[0], nil
+	}
+	return yamlnode.Scalar(g.Text, ""), nil
+}
+
+const variablePrefix = "STINT_SERVER_"
+
+// Variable is the variable of the environment that sets the setting at path; empty: none does, because
+// the setting is a list, or in one.
+func Variable(path string, row *schema.Row) string {
+	if !row.Shape.IsScalar() && !slices.ContainsFunc(row.Or, func(s schema.Shape) bool { return s.IsScalar() }) || strings.Contains(path, "[]") || strings.Contains(path, ".NAME") {
+		return ""
+	}
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+// Kubernetes sets such variables for a service named stint-server.
+var ofKubernetes = regexp.MustCompile(`^STINT_SERVER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_.*)?)$`)
+
+// Environment returns what the variables STINT_SERVER_... give, of all variables as in os.Environ: that
+// of admin.listen is STINT_SERVER_ADMIN_LISTEN. An empty one is as one that is not set. unknown says
+// which of them name no setting.
+func Environment(variables []string) (given []Given, unknown []string) {
+	values, names := map[string]string{}, []string(nil)
+	for _, v := range variables {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, variablePrefix) && value != "" {
+			values[name] = value
+		}
+	}
+	Table().Walk("", func(path string, row *schema.Row) {
+		name := Variable(path, row)
+		if name == "" {
+			return
+		}
+		names = append(names, strings.ToLower(name))
+		if value, ok := values[name]; ok {
+			given = append(given, Given{Path: path, Text: value, From: name})
+			delete(values, name)
+		}
+	})
+	for name := range values {
+		if !ofKubernetes.MatchString(name) {
+			if near := spelling.Nearest(name, names); near != "" {
+				name += " (did you mean " + strings.ToUpper(near) + "?)"
+			}
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	return given, unknown
+}

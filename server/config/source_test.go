@@ -1,0 +1,170 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/internal/schema"
+	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
+)
+
+func files(text string) []rules.File {
+	return []rules.File{{Name: "stint.yaml", Data: []byte(text)}}
+}
+
+// Of each setting that a variable can set, the variable means what the file means, goes before the file,
+// and a flag goes before both; a wrong value names its origin.
+func TestEachVariable(t *testing.T) {
+	n := 0
+	config.Table().Walk("", func(path string, row *schema.Row) {
+		variable := config.Variable(path, row)
+		if variable == "" {
+			return
+		}
+		n++
+		right, wrong := samples(&row.Shape)
+		for _, text := range append(right, row.Example) {
+			text = strings.Trim(text, `"`)
+			if text == "" || strings.HasPrefix(text, "[") || strings.HasPrefix(text, "{") {
+				continue
+			}
+			inFile, problem := with(path, quoted(row, text))
+			given, unknown := config.Environment([]string{"PATH=/bin", variable + "=" + text, "STINT_SERVER_PORT_80_TCP=tcp://10.0.0.1:80"})
+			if len(given) != 1 || len(unknown) > 0 || problem != "" {
+				t.Fatalf("%s: %+v, %v, %s", variable, given, unknown, problem)
+			}
+			c, err := (&config.Source{Files: files("rules: []"), Given: given}).Read()
+			if err != nil && strings.HasPrefix(err.Error(), variable+": ") && !aboutOthers.MatchString(err.Error()) || !reflect.DeepEqual(inFile, c.Settings) {
+				t.Errorf("%s=%s: %v\n%+v\nin a file:\n%+v", variable, text, err, c.Settings, inFile)
+			}
+		}
+		for _, text := range wrong {
+			if strings.HasPrefix(text, "[") {
+				continue
+			}
+			_, err := (&config.Source{Files: files("rules: []"), Given: []config.Given{{Path: path, Text: text, From: variable}}}).Read()
+			if err == nil || !strings.Contains("\n"+err.Error(), "\n"+variable+": ") {
+				t.Errorf("%s=%s: %v", variable, text, err)
+			}
+		}
+	})
+	if n < 80 {
+		t.Errorf("%d variables", n)
+	}
+}
+
+// quoted is text as a file has it at row.
+func quoted(row *schema.Row, text string) string {
+	if row.Kind == schema.KindText || row.Kind == schema.KindScalar {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+func TestPrecedence(t *testing.T) {
+	const file = "server: {store: 'redis://file', admin: {listen: 'localhost:1', dashboard: false}, routes: [{upstream: 'http://a'}, {path: /b, upstream: 'http://b'}]}\nrules: []\n"
+	given, _ := config.Environment([]string{"STINT_SERVER_STORE=redis://variable", "STINT_SERVER_ADMIN_LISTEN=localhost:2", "STINT_SERVER_MAX_KEYS="})
+	given = append(given, config.Given{Path: "store", Text: "redis://flag", From: "--store"}, config.Given{Path: "routes[].upstream", Text: "http://c", From: "--upstream"})
+	c, err := (&config.Source{Files: files(file), Given: given}).Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.Settings
+	if s.Store != "redis://flag" || s.Admin.Listen != "localhost:2" || s.Admin.Dashboard || len(s.Routes) != 1 || s.Routes[0].Path != "/" || s.Routes[0].Upstream.Host != "c" {
+		t.Errorf("%+v", s)
+	}
+	told := map[string]config.InForce{}
+	for _, v := range s.InForce(c.Origins) {
+		told[v.Path] = v
+	}
+	for _, want := range []config.InForce{
+		{Path: "store", Value: "redis://flag", From: "--store"},
+		{Path: "admin.listen", Value: "localhost:2", From: "STINT_SERVER_ADMIN_LISTEN"},
+		{Path: "admin.dashboard", Value: "false", From: "stint.yaml:1:75"},
+		{Path: "routes[0].upstream", Value: "http://c", From: "--upstream"},
+		{Path: "listen", Value: ":8080"},
+		{Path: "upgrades", Value: "[websocket]"},
+		{Path: "namespace", Value: "the one in the URL of the store, else stint"},
+	} {
+		if told[want.Path] != want {
+			t.Errorf("%+v, want %+v", told[want.Path], want)
+		}
+	}
+}
+
+func TestUnknownVariables(t *testing.T) {
+	_, unknown := config.Environment([]string{"STINT_SERVER_STOER=x", "STINT_SERVER_ROUTES=[]", "STINT_SERVER_SERVICE_HOST=10.0.0.1", "STINT_SERVER_PORT=tcp://10.0.0.1:80", "STINT_SERVER_SERVICE_PORT_HTTP=80"})
+	if got := strings.Join(unknown, "; "); got != "STINT_SERVER_ROUTES (did you mean STINT_SERVER_RULES?); STINT_SERVER_STOER (did you mean STINT_SERVER_STORE?)" {
+		t.Error(got)
+	}
+}
+
+// No part of a password is shown, wherever it stands.
+func TestInForceHidesSecrets(t *testing.T) {
+	for _, store := range []string{
+		"redis://user:sesame@host:6379/1", "redis://:se%2Fsame@host", "rediss://user:ses/ame@host", "redis+sentinel://a:1,b:2/master?sentinel_password=sesame",
+		"redis://host?sentinel_password=x@sesame", "unix://user:sesame@/run/redis.sock", "sesame:x",
+	} {
+		c, _ := (&config.Source{Files: files("server: {store: '" + store + "'}\nrules: []")}).Read()
+		for _, v := range c.Settings.InForce(c.Origins) {
+			if strings.Contains(v.Value, "sesame") || strings.Contains(v.Value, "ame@") {
+				t.Errorf("%s is shown as %s", store, v.Value)
+			}
+		}
+	}
+}
+
+// ${...} stands for a variable or a file in what may be a secret or an address, and nowhere else.
+func TestReferences(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("se same\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("STINT_TEST_HOST", "redis.internal:6379")
+	store := func(text string) (string, error) {
+		c, err := (&config.Source{Files: files("server:\n  store: " + text + "\nrules: []")}).Read()
+		return c.Settings.Store, err
+	}
+	for text, want := range map[string]string{
+		"redis://${STINT_TEST_HOST}/2":                       "redis://redis.internal:6379/2",
+		`"redis://:${file:` + path + `}@${STINT_TEST_HOST}"`: "redis://:se same@redis.internal:6379",
+		`"redis://$${STINT_TEST_HOST}"`:                      "redis://${STINT_TEST_HOST}",
+		"redis://${STINT_TEST_NONE}":                         "stint.yaml:2:10: ${STINT_TEST_NONE}: the variable STINT_TEST_NONE is not set",
+		"redis://${file:/nowhere/x}":                         "stint.yaml:2:10: ${file:/nowhere/x}: open /nowhere/x: no such file or directory",
+		"redis://${STINT_TEST_HOST":                          "stint.yaml:2:10: ${ without }: write ${NAME} for a variable of the environment, ${file:PATH} for what a file has, or $${ for ${",
+		"redis://${a-b}":                                     "stint.yaml:2:10: ${a-b}: write ${NAME} for a variable of the environment, or ${file:PATH} for what a file has",
+		"redis://${file:}":                                   "stint.yaml:2:10: ${file:}: write ${NAME} for a variable of the environment, or ${file:PATH} for what a file has",
+	} {
+		got, err := store(text)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	c, err := (&config.Source{Files: files("server: {store: 'redis://${STINT_TEST_NONE}', listen: ':${', rules: '${STINT_TEST_HOST}'}\nrules: []"), FormOnly: true}).Read()
+	want := "stint.yaml:1:55: ${ without }"
+	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), `unknown source of rules "${STINT_TEST_HOST}"`) || c.Settings.Store != "memory" {
+		t.Errorf("%v, %s", err, c.Settings.Store)
+	}
+	n := 0
+	config.Table().Walk("", func(path string, row *schema.Row) {
+		_, problem := with(path, "'${STINT_TEST_NONE}'")
+		if row.Expands {
+			n++
+		}
+		if got := strings.Contains(problem, "STINT_TEST_NONE is not set"); got != row.Expands || row.Secret && !row.Expands {
+			t.Errorf("%s: %s", path, fmt.Sprint(problem))
+		}
+	})
+	if n < 12 {
+		t.Errorf("%d settings expand", n)
+	}
+}
