@@ -173,6 +173,7 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Store:     s.storeStatus,
 		Footprint: &s.footprint,
 		Findings:  s.Findings,
+		Settings:  s.settings.InForce,
 		Callers:   s.adminCallers,
 		Refused:   s.sampled.refusedCaller,
 		Audit:     s.audit,

@@ -55,8 +55,7 @@ func (e *envoyFiles) config(path string) (config.Settings, *rules.Set, error) {
 	if err != nil {
 		return config.Settings{}, nil, err
 	}
-	c, err := (&config.Source{Files: files, CheckStore: redislimit.CheckAddress, FormOnly: true}).Read()
-	return c.Settings, c.Rules, err
+	return (&config.Source{Files: files, CheckStore: redislimit.CheckAddress, FormOnly: true}).Read()
 }
 
 func readConfig(path string) (config.Settings, *rules.Set, error) {

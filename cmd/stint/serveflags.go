@@ -19,14 +19,13 @@ import (
 )
 
 type choice struct {
-	config  string
-	files   []rules.File // of config
-	limits  []string
-	key     string
-	demo    bool
-	flags   *pflag.FlagSet
-	envoy   *rules.EnvoyFiles // besides config; nil: there are none
-	origins config.Origins    // of the settings
+	config string
+	files  []rules.File // of config
+	limits []string
+	key    string
+	demo   bool
+	flags  *pflag.FlagSet
+	envoy  *rules.EnvoyFiles // besides config; nil: there are none
 }
 
 func serveCommand(log *server.LogWriter) *cobra.Command {
@@ -108,17 +107,16 @@ func (c *choice) load(environ []string) (config.Settings, *rules.Set, error) {
 		return config.Settings{}, nil, errUsage{err}
 	}
 	source.Files = files
-	read, err := source.Read()
+	settings, set, err := source.Read()
 	switch {
-	case err == nil && read.Settings.RulesFrom == config.FromFleet && c.envoy != nil:
+	case err == nil && settings.RulesFrom == config.FromFleet && c.envoy != nil:
 		err = errors.New("rules: fleet, and a directory of Envoy's files: rules that are pushed have none, so these would go out of force")
 	case err != nil && len(c.limits) > 0:
 		err = flagProblems(err)
 	case err != nil:
 		err = usageIfGiven(err)
 	}
-	c.origins = read.Origins
-	return read.Settings, read.Rules, err
+	return settings, set, err
 }
 
 // checkEnvoy returns an error if flags say something of a service that there is not.

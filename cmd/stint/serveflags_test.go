@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +38,7 @@ func TestFlagsInAnyOrder(t *testing.T) {
 		for _, other := range flags {
 			a, wrong := settings(slices.Concat(one, other)...)
 			b, wrongToo := settings(slices.Concat(other, one)...)
-			if &one[0] != &other[0] && (wrong != wrongToo || !reflect.DeepEqual(a, b)) {
+			if &one[0] != &other[0] && (wrong != wrongToo || !a.Equal(&b)) {
 				t.Errorf("%v %v: %+v, %s\nin the other order: %+v, %s", one, other, a, wrong, b, wrongToo)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"reflect"
 	"slices"
 	"syscall"
 	"time"
@@ -33,7 +32,7 @@ func watch(ctx context.Context, w rules.Watcher, files []rules.File, s *server.S
 				loaded(files, err)
 			}
 		})
-		if err == nil && !reflect.DeepEqual(settings, before) {
+		if err == nil && !settings.Equal(&before) {
 			log.Warn("the section server has changed; that takes a restart")
 		}
 	}

@@ -19,11 +19,27 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "the state of an instance, and what looks wrong",
 		Long: `Shows the state of an instance, its rules, and what looks wrong. It exits with 1 if the store
-does not answer.`,
+does not answer. With --settings, it shows the settings in force, and where each was given.`,
 	}
+	settings := c.Flags().Bool("settings", false, "show the settings in force: the value, and the file, variable or flag that gave it")
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
+		if *settings {
+			return exchange(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/settings"}, printSettings)
+		}
 		return inspect(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/status"}, printStatus, func(s adminapi.Status) bool { return s.Store.OK })
 	})
+}
+
+func printSettings(w io.Writer, all adminapi.Settings) {
+	var lines facts
+	for _, s := range all.Settings {
+		from := "by default"
+		if s.From != "" {
+			from = "from " + s.From
+		}
+		lines.add(plain(s.Path), plain(s.Value)+"  ("+from+")")
+	}
+	lines.print(w)
 }
 
 func printStatus(w io.Writer, s adminapi.Status) {

@@ -179,7 +179,9 @@ func Section(r *yamlnode.Reader, rows Rows, check func(n *yamlnode.Node, fields 
 
 // Optional is a mapping that may be left out, and makes *to not nil.
 func Optional[T any](r *yamlnode.Reader, to **T, rowsOf func(*T) Rows, check func(t *T, n *yamlnode.Node, fields map[string]*yamlnode.Node)) Value {
-	return Value{Shape: shapeOf(rowsOf), Read: func(n *yamlnode.Node) {
+	shape := shapeOf(rowsOf)
+	shape.Optional = true
+	return Value{Shape: shape, Read: func(n *yamlnode.Node) {
 		t, rows := withDefaults(rowsOf)
 		readRows(r, rows, func(n *yamlnode.Node, fields map[string]*yamlnode.Node) {
 			*to = t

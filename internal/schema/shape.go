@@ -14,8 +14,10 @@ type Shape struct {
 	Pattern string
 	// Item is each of a list, or each value of a mapping whose names the file chooses.
 	Item *Shape
-	// Rows are the fields of a mapping.
-	Rows func() Rows
+	// Rows are the fields of a mapping. Optional means that what they have by default counts only if the
+	// mapping is there.
+	Rows     func() Rows
+	Optional bool
 	// Expands means that the text may have ${NAME} and ${file:PATH} in it.
 	Expands bool
 	// Or are other shapes that the value may have instead.

@@ -49,6 +49,7 @@ func TestContract(t *testing.T) {
 	}
 	answers := map[string]any{
 		"GET /v1/status":                  adminapi.Status{},
+		"GET /v1/settings":                adminapi.Settings{},
 		"GET /v1/rules":                   adminapi.Rules{},
 		"PUT /v1/rules":                   adminapi.Version{},
 		"POST /v1/rules/check":            adminapi.Checked{},

@@ -107,3 +107,20 @@ type MemoryPart struct {
 	Most  int64  `json:"most"`  // how many
 	Bytes int64  `json:"bytes"` // that so many take
 }
+
+// Settings are the settings of an instance.
+type Settings struct {
+	Settings []Setting `json:"settings"`
+}
+
+// Setting is a setting that is in force.
+type Setting struct {
+	// Path is where a file has it, below "server": routes[0].upstream.
+	Path string `json:"path"`
+	// Value is as a file has it, or in words. Of what may be a secret, no more is shown than where it
+	// leads.
+	Value string `json:"value"`
+	// From is where it was given: file:line:column, a variable of the environment or a flag. Empty: it is
+	// the default.
+	From string `json:"from,omitempty"`
+}

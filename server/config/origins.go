@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -10,23 +11,16 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Origins say which settings are not left out, what was written, and where.
-type Origins []Origin
+// origins say which settings are not left out, what was written, and where.
+type origins []origin
 
-// Origin is a value as it was written.
-type Origin struct {
-	// Path is where the file has it, below "server": routes[0].upstream.
-	Path string
-	// Text is the value. Of a list of texts, it is the list.
-	Text string
-	// From is file:line:column, or the From of a Given.
-	From string
-
+type origin struct {
+	InForce
 	row string // the path of its row: routes[].upstream
 }
 
 // note notes what is in n, which rows describe.
-func (o *Origins) note(r *yamlnode.Reader, n *yamlnode.Node, rows schema.Rows, path, of string) {
+func (o *origins) note(r *yamlnode.Reader, n *yamlnode.Node, rows schema.Rows, path, of string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		for j := range rows {
 			if row := &rows[j]; row.Name == n.Content[i].Value {
@@ -36,7 +30,7 @@ func (o *Origins) note(r *yamlnode.Reader, n *yamlnode.Node, rows schema.Rows, p
 	}
 }
 
-func (o *Origins) noteValue(r *yamlnode.Reader, n *yamlnode.Node, s *schema.Shape, path, of string) {
+func (o *origins) noteValue(r *yamlnode.Reader, n *yamlnode.Node, s *schema.Shape, path, of string) {
 	switch {
 	case n.Kind == yaml.MappingNode && s.Kind == schema.KindMapping:
 		o.note(r, n, s.Rows(), path, of)
@@ -49,7 +43,7 @@ func (o *Origins) noteValue(r *yamlnode.Reader, n *yamlnode.Node, s *schema.Shap
 			o.noteValue(r, item, s.Item, fmt.Sprintf("%s[%d]", path, i), of+"[]")
 		}
 	default:
-		*o = append(*o, Origin{Path: path, Text: flow(n), From: r.Place(n), row: of})
+		*o = append(*o, origin{InForce{Path: path, Value: flow(n), From: r.Place(n)}, of})
 	}
 }
 
@@ -83,33 +77,32 @@ type InForce struct {
 	From string
 }
 
-// InForce returns all settings, in the order of Table, with what o says of them. Of what a list has,
-// only what was given is told.
-func (s *Settings) InForce(o Origins) (all []InForce) {
+// InForce returns all settings, in the order of Table. Of what a list has, and of a section that may be
+// missing, only what was given is told.
+func (s *Settings) InForce() (all []InForce) {
+	missing := "." // the section that is, of those that may be
 	s.rows(yamlnode.Values("the settings in force"), new(func(*yamlnode.Node))).Walk("", func(path string, row *schema.Row) {
+		inList := strings.Contains(path, "[]") || strings.Contains(path, ".NAME")
+		switch {
+		case strings.HasPrefix(path, missing):
+			return
+		case row.Optional && !inList && !slices.ContainsFunc(s.origins, func(o origin) bool { return strings.HasPrefix(o.row, path+".") }):
+			missing = path + "."
+			all = append(all, InForce{Path: path, Value: "none"})
+			return
+		}
 		given := false
-		for _, origin := range o {
-			if origin.row != path {
+		for _, o := range s.origins {
+			if o.row != path {
 				continue
 			}
 			given = true
-			value := origin.Text
 			if row.Secret {
-				value = withoutSecret(value)
+				o.Value = withoutSecret(o.Value)
 			}
-			all = append(all, InForce{Path: origin.Path, Value: value, From: origin.From})
+			all = append(all, o.InForce)
 		}
-		if given || row.Kind == schema.KindMapping || strings.Contains(path, "[]") || strings.Contains(path, ".NAME") {
-			return
-		}
-		value := row.Default
-		if row.Computed != "" {
-			value = row.Computed
-		}
-		if shows, ok := row.Shows(); ok && row.Computed != "" && shows != "" && shows != "0" {
-			value = shows + " (" + row.Computed + ")"
-		}
-		if value != "" {
+		if value := valueNow(row); value != "" && !given && !inList && row.Kind != schema.KindMapping {
 			all = append(all, InForce{Path: path, Value: value})
 		}
 	})
@@ -138,4 +131,15 @@ func withoutSecret(text string) string {
 		hosts += "/…"
 	}
 	return scheme + "://" + hosts
+}
+
+// valueNow is the value of a row that nothing sets.
+func valueNow(row *schema.Row) string {
+	if row.Computed == "" {
+		return row.Default
+	}
+	if value, ok := row.Shows(); ok && value != "" && value != "0" && value != row.Computed {
+		return value + " (" + row.Computed + ")"
+	}
+	return row.Computed
 }

@@ -19,8 +19,7 @@ import (
 // do not have. checkStore checks the address of a store other than "memory"; nil accepts
 // any. The error has a line for each problem: file:line:column: what.
 func Read(files []rules.File, checkStore func(address string) error) (Settings, *rules.Set, error) {
-	c, err := (&Source{Files: files, CheckStore: checkStore}).Read()
-	return c.Settings, c.Rules, err
+	return (&Source{Files: files, CheckStore: checkStore}).Read()
 }
 
 // ReadSettings reads the section "server" alone, with the values of Default for what it

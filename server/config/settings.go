@@ -8,6 +8,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -149,6 +150,15 @@ type Settings struct {
 	// Webhooks are where messages about the alerts of the rules are sent. Empty: alerts are
 	// shown by the admin API only.
 	Webhooks []Webhook
+
+	origins origins // of what was read
+}
+
+// Equal reports whether s and other say the same, wherever they say it.
+func (s *Settings) Equal(other *Settings) bool {
+	a, b := *s, *other
+	a.origins, b.origins = nil, nil
+	return reflect.DeepEqual(&a, &b)
 }
 
 // RulesFrom is where an instance takes its rules from.

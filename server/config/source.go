@@ -40,38 +40,23 @@ type Given struct {
 	From string
 }
 
-// Configuration is what a Source has.
-type Configuration struct {
-	Settings Settings
-	Rules    *rules.Set
-	Origins  Origins
-}
-
 // Read reads the configuration. Its errors are like those of the function Read; what is wrong with a
 // Given begins with its From.
-func (s *Source) Read() (*Configuration, error) {
-	c := new(Configuration)
-	var wrong error
-	c.Settings, c.Origins, wrong = s.settings()
+func (s *Source) Read() (Settings, *rules.Set, error) {
+	settings, wrong := s.ReadSettings()
 	set, err := rules.ParseFiles(s.Files)
 	if err == nil && set.HasServer { // rules without settings are for servers whose secrets are not known here
-		_, err = set.On(&rules.Instance{Secrets: c.Settings.KnownSecrets()})
+		_, err = set.On(&rules.Instance{Secrets: settings.KnownSecrets()})
 	}
 	if err = yamlnode.Merge(wrong, err); err != nil {
-		return c, err
+		return settings, nil, err
 	}
-	c.Rules = set
-	return c, nil
+	return settings, set, nil
 }
 
 // ReadSettings reads the settings alone, as the function ReadSettings does.
 func (s *Source) ReadSettings() (Settings, error) {
-	settings, _, err := s.settings()
-	return settings, err
-}
-
-func (s *Source) settings() (Settings, Origins, error) {
-	settings, origins, read := Default(), Origins(nil), false
+	settings, read := Default(), false
 	for _, f := range s.Files {
 		if f.Envoy {
 			continue
@@ -79,24 +64,22 @@ func (s *Source) settings() (Settings, Origins, error) {
 		r, root := yamlnode.Open(f.Name, f.Data)
 		r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) {
 			read = true
-			s.section(r, n, &settings, &origins)
+			s.section(r, n, &settings)
 		}})
 		if err := r.Err(); err != nil {
-			return settings, nil, err
+			return settings, err
 		}
 	}
-	if !read && len(s.Given) > 0 {
-		r := yamlnode.Values("the settings")
-		s.section(r, yamlnode.Mapping(), &settings, &origins)
-		if err := r.Err(); err != nil {
-			return settings, nil, err
-		}
+	if read || len(s.Given) == 0 {
+		return settings, nil
 	}
-	return settings, origins, nil
+	r := yamlnode.Values("the settings")
+	s.section(r, yamlnode.Mapping(), &settings)
+	return settings, r.Err()
 }
 
 // section reads the section server, with what is given.
-func (s *Source) section(r *yamlnode.Reader, n *yamlnode.Node, to *Settings, origins *Origins) {
+func (s *Source) section(r *yamlnode.Reader, n *yamlnode.Node, to *Settings) {
 	if !s.FormOnly {
 		r.Outside = outside
 	}
@@ -108,7 +91,7 @@ func (s *Source) section(r *yamlnode.Reader, n *yamlnode.Node, to *Settings, ori
 		n = r.Set(n, strings.Split(g.Path, "."), value, g.From)
 	}
 	to.read(r, n, s.CheckStore)
-	origins.note(r, n, Table(), "", "")
+	to.origins.note(r, n, Table(), "", "")
 }
 
 // outside is what ${NAME} or ${file:PATH} stands for.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,16 +38,16 @@ func TestEachVariable(t *testing.T) {
 			if len(given) != 1 || len(unknown) > 0 || problem != "" {
 				t.Fatalf("%s: %+v, %v, %s", variable, given, unknown, problem)
 			}
-			c, err := (&config.Source{Files: files("rules: []"), Given: given}).Read()
-			if err != nil && strings.HasPrefix(err.Error(), variable+": ") && !aboutOthers.MatchString(err.Error()) || !reflect.DeepEqual(inFile, c.Settings) {
-				t.Errorf("%s=%s: %v\n%+v\nin a file:\n%+v", variable, text, err, c.Settings, inFile)
+			got, err := (&config.Source{Files: files("rules: []"), Given: given}).ReadSettings()
+			if err != nil && strings.HasPrefix(err.Error(), variable+": ") && !aboutOthers.MatchString(err.Error()) || !inFile.Equal(&got) {
+				t.Errorf("%s=%s: %v\n%+v\nin a file:\n%+v", variable, text, err, got, inFile)
 			}
 		}
 		for _, text := range wrong {
 			if strings.HasPrefix(text, "[") {
 				continue
 			}
-			_, err := (&config.Source{Files: files("rules: []"), Given: []config.Given{{Path: path, Text: text, From: variable}}}).Read()
+			_, _, err := (&config.Source{Files: files("rules: []"), Given: []config.Given{{Path: path, Text: text, From: variable}}}).Read()
 			if err == nil || !strings.Contains("\n"+err.Error(), "\n"+variable+": ") {
 				t.Errorf("%s=%s: %v", variable, text, err)
 			}
@@ -71,16 +70,15 @@ func TestPrecedence(t *testing.T) {
 	const file = "server: {store: 'redis://file', admin: {listen: 'localhost:1', dashboard: false}, routes: [{upstream: 'http://a'}, {path: /b, upstream: 'http://b'}]}\nrules: []\n"
 	given, _ := config.Environment([]string{"STINT_SERVER_STORE=redis://variable", "STINT_SERVER_ADMIN_LISTEN=localhost:2", "STINT_SERVER_MAX_KEYS="})
 	given = append(given, config.Given{Path: "store", Text: "redis://flag", From: "--store"}, config.Given{Path: "routes[].upstream", Text: "http://c", From: "--upstream"})
-	c, err := (&config.Source{Files: files(file), Given: given}).Read()
+	s, err := (&config.Source{Files: files(file), Given: given}).ReadSettings()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := c.Settings
 	if s.Store != "redis://flag" || s.Admin.Listen != "localhost:2" || s.Admin.Dashboard || len(s.Routes) != 1 || s.Routes[0].Path != "/" || s.Routes[0].Upstream.Host != "c" {
 		t.Errorf("%+v", s)
 	}
 	told := map[string]config.InForce{}
-	for _, v := range s.InForce(c.Origins) {
+	for _, v := range s.InForce() {
 		told[v.Path] = v
 	}
 	for _, want := range []config.InForce{
@@ -111,8 +109,8 @@ func TestInForceHidesSecrets(t *testing.T) {
 		"redis://user:sesame@host:6379/1", "redis://:se%2Fsame@host", "rediss://user:ses/ame@host", "redis+sentinel://a:1,b:2/master?sentinel_password=sesame",
 		"redis://host?sentinel_password=x@sesame", "unix://user:sesame@/run/redis.sock", "sesame:x",
 	} {
-		c, _ := (&config.Source{Files: files("server: {store: '" + store + "'}\nrules: []")}).Read()
-		for _, v := range c.Settings.InForce(c.Origins) {
+		s, _ := (&config.Source{Files: files("server: {store: '" + store + "'}\nrules: []")}).ReadSettings()
+		for _, v := range s.InForce() {
 			if strings.Contains(v.Value, "sesame") || strings.Contains(v.Value, "ame@") {
 				t.Errorf("%s is shown as %s", store, v.Value)
 			}
@@ -128,8 +126,8 @@ func TestReferences(t *testing.T) {
 	}
 	t.Setenv("STINT_TEST_HOST", "redis.internal:6379")
 	store := func(text string) (string, error) {
-		c, err := (&config.Source{Files: files("server:\n  store: " + text + "\nrules: []")}).Read()
-		return c.Settings.Store, err
+		s, err := (&config.Source{Files: files("server:\n  store: " + text + "\nrules: []")}).ReadSettings()
+		return s.Store, err
 	}
 	for text, want := range map[string]string{
 		"redis://${STINT_TEST_HOST}/2":                       "redis://redis.internal:6379/2",
@@ -149,10 +147,10 @@ func TestReferences(t *testing.T) {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
-	c, err := (&config.Source{Files: files("server: {store: 'redis://${STINT_TEST_NONE}', listen: ':${', rules: '${STINT_TEST_HOST}'}\nrules: []"), FormOnly: true}).Read()
+	s, err := (&config.Source{Files: files("server: {store: 'redis://${STINT_TEST_NONE}', listen: ':${', rules: '${STINT_TEST_HOST}'}\nrules: []"), FormOnly: true}).ReadSettings()
 	want := "stint.yaml:1:55: ${ without }"
-	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), `unknown source of rules "${STINT_TEST_HOST}"`) || c.Settings.Store != "memory" {
-		t.Errorf("%v, %s", err, c.Settings.Store)
+	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), `unknown source of rules "${STINT_TEST_HOST}"`) || s.Store != "memory" {
+		t.Errorf("%v, %s", err, s.Store)
 	}
 	n := 0
 	config.Table().Walk("", func(path string, row *schema.Row) {

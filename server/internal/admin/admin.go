@@ -52,6 +52,8 @@ type API struct {
 	Store     func(ctx context.Context, shared bool) adminapi.StoreStatus
 	Footprint *config.Footprint
 	Findings  func() []rules.Finding
+	// Settings are those of the server, for GET /v1/settings.
+	Settings func() []config.InForce
 
 	Callers *auth.Authenticator
 	// Refused logs a caller that was refused.
@@ -78,6 +80,7 @@ func (a *API) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, e := range map[string]endpoint{
 		"GET /v1/status":                  {config.ReadScope, a.showStatus},
+		"GET /v1/settings":                {config.ReadScope, a.showSettings},
 		"GET /v1/rules":                   {config.ReadScope, a.showRules},
 		"PUT /v1/rules":                   {config.WriteScope, a.pushRules},
 		"POST /v1/rules/check":            {config.ReadScope, a.checkRules},

@@ -39,3 +39,12 @@ func (a *API) showStatus(c *call) (int, any, error) {
 	}
 	return http.StatusOK, j, nil
 }
+
+func (a *API) showSettings(*call) (int, any, error) {
+	all := a.Settings()
+	j := adminapi.Settings{Settings: make([]adminapi.Setting, len(all))}
+	for i, s := range all {
+		j.Settings[i] = adminapi.Setting(s)
+	}
+	return http.StatusOK, j, nil
+}
