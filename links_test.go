@@ -77,7 +77,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchorsOf are the names by which links reach the headings of a page, as GitHub makes them.
+// anchorsOf are the names by which links reach the headings of a page, as GitHub makes them, and those
+// that the page gives.
 func anchorsOf(t *testing.T, path string) (anchors []string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -97,6 +98,9 @@ func anchorsOf(t *testing.T, path string) (anchors []string) {
 			return -1
 		}, linked.ReplaceAllString(m[1], "$1"))
 		anchors = append(anchors, anchor)
+	}
+	for _, m := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(string(text), -1) {
+		anchors = append(anchors, m[1])
 	}
 	return anchors
 }

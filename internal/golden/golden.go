@@ -57,6 +57,23 @@ func Run(t *testing.T, path string, outcome func(t *testing.T, given string) str
 	}
 }
 
+// File fails t if the file at path is not what a program makes, or with -update rewrites it.
+func File(t *testing.T, path, made string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(made), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(is) != made {
+		t.Errorf("%s is not what is made; -update rewrites it\n%s", path, apart(made, string(is)))
+	}
+}
+
 // around is how many lines are shown before and after those that differ first.
 const around = 12
 

@@ -248,6 +248,12 @@ func (v Value) ByDefault(set func(), shows func() string) Value {
 	return v
 }
 
+// OrWords is v, which may be one of a few words instead; v reads them.
+func (v Value) OrWords(words ...string) Value {
+	v.Shape = v.OrElse(Words(words...))
+	return v
+}
+
 // Expanding is v, in which ${NAME} stands for a variable of the environment and ${file:PATH} for what a
 // file has; see yamlnode's Expand.
 func (v Value) Expanding(r *yamlnode.Reader) Value {

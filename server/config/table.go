@@ -33,7 +33,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 		{Name: "check_tls", Value: readTLS(r, &s.CheckTLS), See: "operations.md#tls", Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key, client_ca: /etc/stint/clients.pem}",
 			Says: "The check API's certificate, and the authority of its callers."},
 
-		{Name: "store", Value: schema.Text(r, &s.Store, "URL").Expanding(r), Default: "memory", Example: `"redis://localhost:6379"`, Flag: "store", Secret: true, See: "redis.md",
+		{Name: "store", Value: schema.Text(r, &s.Store, "URL").OrWords("memory").Expanding(r), Default: "memory", Example: `"redis://localhost:6379"`, Flag: "store", Secret: true, See: "redis.md",
 			Says: "Where counts are kept: memory, for this instance alone, or the URL of a Redis."},
 		{Name: "namespace", Value: schema.Parsed(r, &s.Namespace, ParseNamespace, schema.Scalar("name", "^[A-Za-z0-9_.:-]{1,64}$")), Computed: "the one in the URL of the store, else stint", Example: "shop", Flag: "namespace",
 			See: "operations.md#several-services-on-one-redis", Says: "Keeps the keys of this service apart from others in the same Redis. Services of one namespace share the counts of rules with equal names, bans, switches and pushed rules."},
