@@ -156,14 +156,18 @@ func flagProblems(err error) error {
 // keyLine is the line of the key in the file that rule makes; limits follow.
 const keyLine = 3
 
-// rule is the rules file of --limit and --key. In YAML's single quotes only the quote means
-// anything, and a line's end, which is a blank to an expression.
+// rule is the rules file of --limit and --key.
 func (c *choice) rule() []byte {
 	var b strings.Builder
-	quote := func(s string) string { return "'" + strings.NewReplacer("'", "''", "\n", " ").Replace(s) + "'" }
-	fmt.Fprintf(&b, "rules:\n  - name: default\n    key: %s\n    limits:\n", quote(c.key))
+	fmt.Fprintf(&b, "rules:\n  - name: default\n    key: %s\n    limits:\n", yamlText(c.key))
 	for _, l := range c.limits {
-		fmt.Fprintf(&b, "      - %s\n", quote(l))
+		fmt.Fprintf(&b, "      - %s\n", yamlText(l))
 	}
 	return []byte(b.String())
+}
+
+// yamlText is a text in YAML's single quotes. There only the quote means anything, and a line's end,
+// which is a blank to an expression.
+func yamlText(s string) string {
+	return "'" + strings.NewReplacer("'", "''", "\n", " ").Replace(s) + "'"
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -29,13 +30,20 @@ o and b choose what the offenders are and what they are counted by. Space pauses
 	c.Flags().BoolVar(&once, "once", false, "show it once, also on a terminal")
 	in := c.InOrStdin
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
-		keys, isTerminal := in().(*os.File)
-		out, isFile := a.out.(*os.File)
-		if once || a.json || !isTerminal || !isFile || !term.IsTerminal(int(keys.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		keys, out, ok := terminal(in(), a.out)
+		if once || a.json || !ok {
 			return a.topOnce(ctx)
 		}
 		return a.topOn(ctx, keys, out)
 	})
+}
+
+// terminal returns both ends of the terminal that a person sits at, if in and out are one.
+func terminal(in io.Reader, out io.Writer) (keys, screen *os.File, ok bool) {
+	keys, isKeys := in.(*os.File)
+	screen, isScreen := out.(*os.File)
+	ok = isKeys && isScreen && term.IsTerminal(int(keys.Fd())) && term.IsTerminal(int(screen.Fd()))
+	return keys, screen, ok
 }
 
 // topOnce prints the next event and ends.
