@@ -126,7 +126,7 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run", []*cobra.Command{serveCommand(errs), envoyCommand(errs), simulateCommand()}},
+		{"Run", []*cobra.Command{initCommand(), serveCommand(errs), envoyCommand(errs), simulateCommand()}},
 		{"Rules", []*cobra.Command{rulesCommand(), generateCommand()}},
 		{"Live control", []*cobra.Command{switchCommand(), overrideCommand(), safelistCommand(), blocklistCommand(), banCommand(), keyCommand(), alertCommand()}},
 		{"Look", []*cobra.Command{statusCommand(), topCommand(), watchCommand(), offendersCommand(), auditCommand(), explainCommand(), versionCommand()}},
