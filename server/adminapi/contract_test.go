@@ -2,7 +2,6 @@ package adminapi_test
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,16 +9,23 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/openapitest"
 	"github.com/stintdev/stint/server/rules"
 )
 
 // The types have the members that docs/admin-api.yaml gives them, and no others. Members
 // of an answer that are always there are required in the contract.
 func TestContract(t *testing.T) {
-	doc, err := openapi3.NewLoader().LoadFromFile("../../docs/admin-api.yaml")
+	doc, err := openapitest.Load("../../docs/admin-api.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := doc.CompileAll(); err != nil {
+		t.Error(err)
+	}
+	opaque := []reflect.Type{reflect.TypeFor[time.Time](), reflect.TypeFor[rules.Key](), reflect.TypeFor[adminapi.Choice[bool]]()}
+	requests := openapitest.Comparison{TB: t, Opaque: opaque, Request: true}
+	replies := openapitest.Comparison{TB: t, Opaque: opaque}
 	operation := func(pattern string) *openapi3.Operation {
 		method, path, _ := strings.Cut(pattern, " ")
 		return doc.Paths.Find(path).GetOperation(method)
@@ -44,7 +50,7 @@ func TestContract(t *testing.T) {
 		"POST /v1/session":        adminapi.SessionRequest{},
 		"POST /v1/silences":       adminapi.SilenceRequest{},
 	} {
-		compare(t, pattern, reflect.TypeOf(requested), operation(pattern).RequestBody.Value.Content.Get("application/json").Schema.Value, true)
+		requests.Compare(pattern, reflect.TypeOf(requested), operation(pattern).RequestBody.Value.Content.Get("application/json").Schema.Value)
 		seen[pattern] = true
 	}
 	answers := map[string]any{
@@ -103,72 +109,15 @@ func TestContract(t *testing.T) {
 			}
 			for code, answer := range op.Responses.Map() {
 				if code == "default" {
-					compare(t, pattern, reflect.TypeFor[adminapi.Error](), answer.Value.Content.Get("application/problem+json").Schema.Value, false)
+					replies.Compare(pattern, reflect.TypeFor[adminapi.Error](), answer.Value.Content.Get("application/problem+json").Schema.Value)
 				} else {
 					content := answer.Value.Content.Get("application/json")
 					if content == nil {
 						content = answer.Value.Content.Get("text/event-stream")
 					}
-					compare(t, pattern, reflect.TypeOf(answers[pattern]), content.Schema.Value, false)
+					replies.Compare(pattern, reflect.TypeOf(answers[pattern]), content.Schema.Value)
 				}
 			}
 		}
-	}
-}
-
-// compare compares the members of a type with the properties of a schema, and those of
-// what they hold.
-func compare(t *testing.T, where string, of reflect.Type, schema *openapi3.Schema, request bool) {
-	t.Helper()
-	switch of {
-	case reflect.TypeFor[time.Time](), reflect.TypeFor[rules.Key](), reflect.TypeFor[adminapi.Choice[bool]]():
-		return
-	}
-	switch of.Kind() {
-	case reflect.Pointer:
-		compare(t, where, of.Elem(), schema, request)
-	case reflect.Slice:
-		if !schema.Type.Is("array") {
-			t.Errorf("%s: the contract has no list", where)
-			return
-		}
-		compare(t, where, of.Elem(), schema.Items.Value, request)
-	case reflect.Struct:
-		properties, required := map[string]*openapi3.Schema{}, []string{}
-		all := []*openapi3.SchemaRef{{Value: schema}}
-		for i := 0; i < len(all); i++ {
-			s := all[i]
-			all = append(all, s.Value.AllOf...)
-			required = append(required, s.Value.Required...)
-			for name, property := range s.Value.Properties {
-				properties[name] = property.Value
-			}
-		}
-		members(of, func(name string, optional bool, of reflect.Type) {
-			property := properties[name]
-			if delete(properties, name); property == nil {
-				t.Errorf("%s: the contract has no %s", where, name)
-				return
-			}
-			if needed := slices.Contains(required, name); needed && optional || !needed && !optional && !request {
-				t.Errorf("%s: %s is required: %v, and may be left out: %v", where, name, needed, optional)
-			}
-			compare(t, where+" "+name, of, property, request)
-		})
-		for name := range properties {
-			t.Errorf("%s: the type has no %s", where, name)
-		}
-	}
-}
-
-func members(of reflect.Type, yield func(name string, optional bool, of reflect.Type)) {
-	for i := range of.NumField() {
-		f := of.Field(i)
-		if f.Anonymous {
-			members(f.Type, yield)
-			continue
-		}
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		yield(name, options != "", f.Type)
 	}
 }
