@@ -22,6 +22,9 @@ func WriteTable(w io.Writer, rows Rows, path string, name func(path string, row 
 		if row.See != "" {
 			says += fmt.Sprintf(" [More](%s)", row.See)
 		}
+		if row.Since != "" {
+			says += " Since " + row.Since + "."
+		}
 		byDefault := row.Computed
 		switch {
 		case row.Required:

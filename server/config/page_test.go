@@ -54,7 +54,7 @@ rules: []
 - **Order.** A flag goes before a variable, a variable before the file, the file before the default. `+"`--upstream`"+` replaces all routes. `+"`stint status --settings`"+` shows what is in force, and the line, variable or flag that gave it.
 - **Secrets.** Where it says so, a value may have `+"`${NAME}`"+`, a variable of the environment, and `+"`${file:/run/secrets/redis}`"+`, the text of a file without the end of its line, in it: `+"`store: \"redis://:${file:/run/secrets/redis}@redis:6379\"`"+`. They are read once, at the start; if one is missing, the server does not start, and says in which line. `+"`stint rules check`"+` needs none of them. `+"`$${`"+` stands for `+"`${`"+`.
 - **Changes.** A change of the settings takes effect at the next start. Files that they name, such as certificates and tokens, are read again when they change. Rules always are.
-- Durations are texts such as `+"`500ms`, `10s`, `1m30s`, `24h` or `7d`"+`, sizes such as `+"`64MiB` or `2GiB`"+`. All settings are there since v0.1.0.
+- Durations are texts such as `+"`500ms`, `10s`, `1m30s`, `24h` or `7d`"+`, sizes such as `+"`64MiB` or `2GiB`"+`. Where no version is said, a setting is there since v0.1.0.
 `)
 	table := config.Table()
 	for _, g := range settingsGroups {
