@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -95,7 +96,8 @@ type Exchange struct {
 }
 
 // Check returns how an exchange breaks the document; nil: it does not. A request that the server takes,
-// with a status of less than 300, must be as the document says, too. A request to a path that the
+// with a status of less than 300, must be as the document says, too; so must an element of a list, by the
+// status in its answer. A request to a path that the
 // document does not have must be refused: 401, 403, 404 or 405. HEAD is not looked at.
 func (d *Document) Check(e *Exchange) error {
 	if e.Request.Method == http.MethodHead {
@@ -138,10 +140,25 @@ func (d *Document) checkRequest(e *Exchange, route *routers.Route, params map[st
 	if at == "" {
 		at = pointer("#/paths", route.Path, strings.ToLower(route.Method), "requestBody")
 	}
-	if err := d.checkBody(at, ref.Value.Content, e.Request.Header, e.Body); err != nil {
+	if err := d.checkBody(at, ref.Value.Content, e.Request.Header, taken(e.Body, e.Answer)); err != nil {
 		return fmt.Errorf("the request was taken: %w", err)
 	}
 	return nil
+}
+
+// taken is a body, without those elements of a list that the answer, a list as long, refuses.
+func taken(body, answer []byte) []byte {
+	var calls []json.RawMessage
+	var answers []struct{ Status int }
+	if json.Unmarshal(body, &calls) != nil || json.Unmarshal(answer, &answers) != nil || len(calls) != len(answers) {
+		return body
+	}
+	i := -1
+	kept, err := json.Marshal(slices.DeleteFunc(calls, func(json.RawMessage) bool { i++; return answers[i].Status >= 300 }))
+	if err != nil {
+		return body
+	}
+	return kept
 }
 
 func (d *Document) checkAnswer(e *Exchange, route *routers.Route, params map[string]string) error {
@@ -275,8 +292,8 @@ func (d *Document) CompileAll() error {
 	return errors.Join(all...)
 }
 
-// Handler is h, whose exchanges fail gives if they break the document.
-func (d *Document) Handler(h http.Handler, fail func(error)) http.Handler {
+// Watch is h, and calls seen with each exchange, after it.
+func Watch(h http.Handler, seen func(*Exchange)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := Exchange{Request: r.Clone(r.Context())}
 		var body bytes.Buffer
@@ -289,9 +306,7 @@ func (d *Document) Handler(h http.Handler, fail func(error)) http.Handler {
 		a := &answer{ResponseWriter: w, status: http.StatusOK}
 		h.ServeHTTP(a, r)
 		e.Body, e.Status, e.Header, e.Answer = body.Bytes(), a.status, w.Header(), a.body.Bytes()
-		if err := d.Check(&e); err != nil {
-			fail(err)
-		}
+		seen(&e)
 	})
 }
 

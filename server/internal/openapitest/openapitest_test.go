@@ -16,6 +16,10 @@ info: {title: Units, version: v1}
 paths:
   /units/{name}:
     parameters: [{name: name, in: path, required: true, schema: {type: string}}]
+    put:
+      requestBody: {required: true, content: {application/json: {schema: {type: array, items: {$ref: '#/components/schemas/Units'}}}}}
+      responses:
+        '200': {description: How each was answered, content: {application/json: {schema: {type: array, items: {type: object, properties: {status: {type: integer}}}}}}}
     post:
       parameters: [{name: n, in: query, schema: {type: integer}}]
       requestBody: {$ref: '#/components/requestBodies/Units'}
@@ -86,9 +90,11 @@ func TestCheck(t *testing.T) {
 		{"/units/x", `{"unit":1}`, 200, "", `[]`, "missing property 'units'"},
 		{"/units/x", ``, 200, "", `[]`, "the request was taken"},
 		{"/units/x?n=x", `{"units":1}`, 200, "", `[]`, "the request was taken"},
+		{"/units/x?PUT", `[{"unit":1},{"units":1}]`, 200, "", `[{"status":400},{"status":200}]`, ""},
+		{"/units/x?PUT", `[{"units":1},{"unit":1}]`, 200, "", `[{"status":400},{"status":200}]`, "missing property 'units'"},
 	} {
 		var got error
-		h := doc.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := Watch(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set("Content-Type", "application/json")
 			if name, value, ok := strings.Cut(c.header, ": "); ok {
@@ -96,8 +102,13 @@ func TestCheck(t *testing.T) {
 			}
 			w.WriteHeader(c.status)
 			_, _ = w.Write([]byte(c.answer))
-		}), func(err error) { got = err })
-		r := httptest.NewRequest("POST", c.target, strings.NewReader(c.body))
+		}), func(e *Exchange) { got = doc.Check(e) })
+		target, put := strings.CutSuffix(c.target, "?PUT")
+		method := "POST"
+		if put {
+			method = "PUT"
+		}
+		r := httptest.NewRequest(method, target, strings.NewReader(c.body))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		if h.ServeHTTP(w, r); w.Body.String() != c.answer || w.Code != c.status {
