@@ -61,7 +61,7 @@ func TestOneClientThroughEveryDoor(t *testing.T) {
 			return allowed(s, `{"domain": "d", "descriptors": [{"entries": [{"key": "remote_address", "value": "`+client+`"}]}]}`)
 		}},
 		"authorize": {"", func(t *testing.T, s *server.Server, client string) int {
-			return send(s.Check(), "GET", "/v1/authorize", "", proxy, "X-Forwarded-For", client, "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "shop.example")
+			return send(checkAPI(s), "GET", "/v1/authorize", "", proxy, "X-Forwarded-For", client, "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "shop.example")
 		}},
 		"Decide": {"", func(t *testing.T, s *server.Server, client string) int {
 			v, err := s.Decide(t.Context(), &rules.Input{Client: netip.MustParseAddr(client), Cost: 1}, time.Time{})

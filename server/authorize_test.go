@@ -78,7 +78,7 @@ rules:
   - `+rule+`header, match: 'request.headers["x-api-key"] == "k"'}
   - `+rule+`dropped, match: '"connection" in request.headers || "upgrade" in request.headers || "forwarded" in request.headers || "x-real-ip" in request.headers || "x-forwarded-for" in request.headers || "x-original-uri" in request.headers || "x-forwarded-uri" in request.headers || "content-length" in request.headers'}
 `, func(c *server.Config) { c.Settings.Dialect = httplimit.Draft11 })
-	h := s.Check()
+	h := checkAPI(s)
 	const all = "method path query host client"
 	for _, c := range []struct {
 		what    string
@@ -119,9 +119,9 @@ func TestAuthorizeRefuses(t *testing.T) {
 		unknown  = "400 Bad Request: The original request is unknown: "
 		distrust = "403 Forbidden: This proxy is not trusted: list its address in trusted_proxies of the rules."
 	)
-	h := newServer(t, `
+	h := checkAPI(newServer(t, `
 trusted_proxies: [192.0.2.0/24]
-rules: [{name: all, key: '"all"', limits: [1 per 1h]}]`).Check()
+rules: [{name: all, key: '"all"', limits: [1 per 1h]}]`))
 	for _, c := range []struct {
 		query   string
 		headers []string
@@ -156,7 +156,7 @@ rules: [{name: all, key: '"all"', limits: [1 per 1h]}]`).Check()
 	if got := authorize(h, "GET", "/v1/authorize", asNginx...); got.StatusCode != 200 {
 		t.Errorf("after refusals: %s", got.Status)
 	}
-	none := newServer(t, generous).Check()
+	none := checkAPI(newServer(t, generous))
 	if got := authorize(none, "GET", "/v1/authorize", asNginx...).problem(t); got != distrust {
 		t.Errorf("no trusted proxies: %s", got)
 	}
@@ -165,10 +165,10 @@ rules: [{name: all, key: '"all"', limits: [1 per 1h]}]`).Check()
 // Where clients are in another header, it is the one that must be there, and rules
 // do not see it.
 func TestAuthorizeClientHeader(t *testing.T) {
-	h := newServer(t, `
+	h := checkAPI(newServer(t, `
 trusted_proxies: [192.0.2.0/24]
 rules: [{name: client, match: 'client.ip == "203.0.113.5" && !("x-client" in request.headers)', key: client.ip, limits: [9 per 1h]}]`,
-		func(c *server.Config) { c.Settings.ClientHeader = "x-client" }).Check()
+		func(c *server.Config) { c.Settings.ClientHeader = "x-client" }))
 	if got := authorize(h, "GET", "/v1/authorize", asNginx...).problem(t); !strings.HasSuffix(got, "the proxy must send the client's address in x-client.") {
 		t.Errorf("without: %s", got)
 	}
@@ -180,7 +180,7 @@ rules: [{name: client, match: 'client.ip == "203.0.113.5" && !("x-client" in req
 // A proxy that is not trusted is logged with its address, once in a while.
 func TestAuthorizeLogs(t *testing.T) {
 	var log bytes.Buffer
-	h := newServer(t, generous, func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }).Check()
+	h := checkAPI(newServer(t, generous, func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }))
 	for range 3 {
 		authorize(h, "GET", "/v1/authorize", asNginx...)
 	}
@@ -192,11 +192,11 @@ func TestAuthorizeLogs(t *testing.T) {
 // Decisions are told as the gateway tells them, and to nginx as 403.
 func TestAuthorizeAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newServer(t, `
+		h := checkAPI(newServer(t, `
 trusted_proxies: [192.0.2.0/24]
 safelist: ['request.path == "/free"']
 blocklist: ['request.path == "/blocked"']
-rules: [{name: client, key: client.ip, limits: [3 per 1m fixed_window], message: slow down}]`).Check()
+rules: [{name: client, key: client.ip, limits: [3 per 1m fixed_window], message: slow down}]`))
 		about := func(uri, client, method string) []string {
 			return []string{"X-Forwarded-Method: " + method, "X-Forwarded-Uri: " + uri, "X-Forwarded-For: " + client}
 		}
@@ -228,10 +228,10 @@ rules: [{name: client, key: client.ip, limits: [3 per 1m fixed_window], message:
 }
 
 func TestAuthorizeUndecided(t *testing.T) {
-	h := newServer(t, `
+	h := checkAPI(newServer(t, `
 trusted_proxies: [192.0.2.0/24]
 rules: [{name: client, key: client.ip, limits: [3 per 1m], on_store_error: deny}]`,
-		over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Err: io.ErrUnexpectedEOF} }})).Check()
+		over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Err: io.ErrUnexpectedEOF} }})))
 	for target, want := range map[string]string{"/v1/authorize": "503 ", "/v1/authorize?deny_status=403": "403 503"} {
 		got := authorize(h, "GET", target, asNginx...)
 		if is := fmt.Sprint(got.StatusCode, " ", got.Header.Get("X-Stint-Status")); is != want || got.Header.Get("Retry-After") != "1" {
@@ -243,9 +243,9 @@ rules: [{name: client, key: client.ip, limits: [3 per 1m], on_store_error: deny}
 // Rules that shape hold a question as they hold a request.
 func TestAuthorizeShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newServer(t, `
+		h := checkAPI(newServer(t, `
 trusted_proxies: [192.0.2.0/24]
-rules: [{name: even, key: '"all"', limits: [1 per 1s leaky_bucket burst 3], shape: true}]`).Check()
+rules: [{name: even, key: '"all"', limits: [1 per 1s leaky_bucket burst 3], shape: true}]`))
 		begin := time.Now()
 		for i := range 3 {
 			got := authorize(h, "GET", "/v1/authorize", asCaddy...)

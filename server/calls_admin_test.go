@@ -164,7 +164,7 @@ func TestOperatorsOfCalls(t *testing.T) {
 		t.Errorf("%s:\n%s", e.Outcome, words)
 	}
 	metrics := httptest.NewRecorder()
-	s.Check().ServeHTTP(metrics, httptest.NewRequest("GET", "/metrics", nil))
+	checkAPI(s).ServeHTTP(metrics, httptest.NewRequest("GET", "/metrics", nil))
 	if want := fmt.Sprintf(`stint_decisions_total{outcome="banned",rule=%q} 1`, refused.Rule); !strings.Contains(metrics.Body.String(), want) {
 		t.Errorf("%s is not among the metrics", want)
 	}
@@ -265,7 +265,7 @@ func TestSeriesOfManyRules(t *testing.T) {
 	s := newCalls(t, file.String(), "{}")
 	series := func() (n int, one bool) {
 		w := httptest.NewRecorder()
-		s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		for line := range strings.Lines(w.Body.String()) {
 			if strings.HasPrefix(line, "stint_decisions_total{") && strings.Contains(line, `outcome="allowed"`) && !strings.Contains(line, `rule=""`) {
 				n++

@@ -97,7 +97,7 @@ func TestCheckHosts(t *testing.T) {
 				r.Header.Set(name, value)
 			}
 			w := httptest.NewRecorder()
-			if s.Check().ServeHTTP(w, r); w.Code != c.want {
+			if checkAPI(s).ServeHTTP(w, r); w.Code != c.want {
 				t.Errorf("%s, %s of %q: %d %s, want %d", c.what, path, c.host, w.Code, w.Body, c.want)
 			}
 		}
@@ -109,7 +109,7 @@ func TestCheckHosts(t *testing.T) {
 func TestCheckOffLoopback(t *testing.T) {
 	s := newServer(t, generous, func(c *server.Config) { c.Settings.CheckListen = ":8082" })
 	w := httptest.NewRecorder()
-	if s.Check().ServeHTTP(w, checkRequest(`{"client":"192.0.2.1"}`)); w.Code != 403 {
+	if checkAPI(s).ServeHTTP(w, checkRequest(`{"client":"192.0.2.1"}`)); w.Code != 403 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -123,7 +123,7 @@ func TestCheckTokensReload(t *testing.T) {
 		r := checkRequest(`{"client":"192.0.2.1"}`)
 		r.Header.Set("Authorization", "Bearer "+secret(token))
 		w := httptest.NewRecorder()
-		s.Check().ServeHTTP(w, r)
+		checkAPI(s).ServeHTTP(w, r)
 		return w.Code
 	}
 	if got := ask("old"); got != 401 {

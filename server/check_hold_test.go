@@ -33,7 +33,7 @@ func callCheck(s *server.Server, path, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "http://localhost"+path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
-	s.Check().ServeHTTP(w, r)
+	checkAPI(s).ServeHTTP(w, r)
 	return w
 }
 
@@ -289,7 +289,7 @@ func TestHoldsRefused(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/v1/settle", nil))
+	checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/v1/settle", nil))
 	if w.Code != 405 {
 		t.Errorf("GET: %d", w.Code)
 	}
@@ -435,7 +435,7 @@ func TestSettleMetrics(t *testing.T) {
 	}
 	callCheck(s, "/v1/check", `{"cost":20,"charge":true,"attrs":{"user":"bob"}}`)
 	w := httptest.NewRecorder()
-	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
+	checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
 	for _, line := range []string{
 		`stint_holds_ended_total{result="settled",rule="tokens"} 2`, `stint_holds_ended_total{result="unknown",rule="tokens"} 2`,
 		`stint_holds_ended_total{result="settled",rule="slots"} 2`, `stint_holds_ended_total{result="settled",rule="watched"} 2`,

@@ -36,7 +36,7 @@ func checkAt(s *server.Server, target, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := checkRequest(body)
 	r.URL.RawQuery = strings.TrimPrefix(strings.TrimPrefix(target, "/v1/check"), "?")
-	s.Check().ServeHTTP(w, r)
+	checkAPI(s).ServeHTTP(w, r)
 	return w
 }
 
@@ -296,7 +296,7 @@ func TestCheckStatuses(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
 		r.Header.Set("Content-Type", "application/json")
-		s.Check().ServeHTTP(w, r)
+		checkAPI(s).ServeHTTP(w, r)
 		if w.Code != c.status || c.header != "" && w.Header().Get(c.header) != c.value {
 			t.Errorf("%s %s %.30s: %d %v", c.method, c.path, c.body, w.Code, w.Header())
 		}
@@ -327,7 +327,7 @@ func TestCheckBrokenBody(t *testing.T) {
 			w := httptest.NewRecorder()
 			r := checkRequest("")
 			r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader(begin), broken{})), length
-			s.Check().ServeHTTP(w, r)
+			checkAPI(s).ServeHTTP(w, r)
 			if w.Code != 400 || !strings.Contains(w.Body.String(), "The body cannot be read.") {
 				t.Errorf("%q of %d bytes: %d %s", begin, length, w.Code, w.Body)
 			}
@@ -374,7 +374,7 @@ func TestReady(t *testing.T) {
 		s := newServer(t, generous, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Hang: hangs.Load()} }}))
 		ready := func() (int, string) {
 			w := httptest.NewRecorder()
-			s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+			checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
 			return w.Code, strings.TrimSpace(w.Body.String())
 		}
 		ctx, stop := context.WithCancel(t.Context())

@@ -297,7 +297,7 @@ func TestCORSOfAuthorize(t *testing.T) {
 		{"listed", withCORS(httplimit.CORS{Origins: []string{app}, Credentials: true}), app + " credentials true"},
 		{"upstream", asUpstreams, ""},
 	} {
-		h := newServer(t, corsRules, c.option).Check()
+		h := checkAPI(newServer(t, corsRules, c.option))
 		ask := func(origin, method, target string, headers ...string) *http.Response {
 			return authorize(h, "GET", "/v1/authorize", append(headers, "Host: localhost", "From: 192.0.2.1:9", "X-Forwarded-For: 203.0.113.7",
 				"X-Forwarded-Method: "+method, "X-Forwarded-Uri: "+target, "X-Forwarded-Host: example.com", "Origin: "+origin)...).Response

@@ -42,8 +42,8 @@ func TestDecisionHeader(t *testing.T) {
 	}{
 		{"gateway", s.Gateway(), func() *http.Request { return httptest.NewRequest("GET", "/gateway", nil) }},
 		{"gateway, blocked", s.Gateway(), func() *http.Request { return httptest.NewRequest("GET", "/blocked", nil) }},
-		{"check", s.Check(), func() *http.Request { return check(`{"request":{"path":"/check"}}`) }},
-		{"authorize", s.Check(), func() *http.Request { return ask.Clone(t.Context()) }},
+		{"check", checkAPI(s), func() *http.Request { return check(`{"request":{"path":"/check"}}`) }},
+		{"authorize", checkAPI(s), func() *http.Request { return ask.Clone(t.Context()) }},
 	} {
 		for i := range 3 {
 			w := httptest.NewRecorder()
@@ -60,7 +60,7 @@ func TestDecisionHeader(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	one := `{"request":{"path":"/list"}}`
-	s.Check().ServeHTTP(w, check("["+one+","+one+"]"))
+	checkAPI(s).ServeHTTP(w, check("["+one+","+one+"]"))
 	var list []struct {
 		Status int
 		ID     string `json:"decision_id"`

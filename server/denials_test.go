@@ -33,7 +33,7 @@ const api = `{"operation":"api","attrs":{"user":"u"}}`
 func metric(t testing.TB, s *server.Server, name string) float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
-	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for line := range strings.Lines(w.Body.String()) {
 		if text, ok := strings.CutPrefix(line, name+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)

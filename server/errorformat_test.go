@@ -47,7 +47,7 @@ func shapedDoors(t *testing.T, text string) map[string]func(path, accept string)
 		}
 		return askBy(h, "/v1/authorize", append(headers, "From: 192.0.2.99:1", "X-Forwarded-Method: GET", "X-Forwarded-Uri: "+path, "X-Forwarded-For: 192.0.2.1"))
 	}
-	gateway, checks := newServer(t, text).Gateway(), newServer(t, text).Check()
+	gateway, checks := newServer(t, text).Gateway(), checkAPI(newServer(t, text))
 	wrapped := newServer(t, text).Wrap(http.NotFoundHandler())
 	return map[string]func(path, accept string) answer{
 		"gateway":   func(path, accept string) answer { return ask(gateway, path, accept, false) },
@@ -128,7 +128,7 @@ func TestErrorFormatOfTheGateway(t *testing.T) {
 	if got := askBy(newServer(t, shaped).Gateway(), "/x", []string{"Accept: text/html"}); got.StatusCode != 404 || got.body != "<h1>404</h1><p>No route matches this request.</p>" {
 		t.Errorf("%s %s", got.Status, got.body)
 	}
-	for _, h := range []http.Handler{s.Check(), s.Admin()} {
+	for _, h := range []http.Handler{checkAPI(s), s.Admin()} {
 		if got := authorize(h, "POST", "/v1/check", "Content-Type: text/plain", "Accept: text/html"); got.StatusCode < 400 || strings.Contains(got.body, "<h1>") {
 			t.Errorf("%s %s", got.Status, got.body)
 		}

@@ -47,7 +47,7 @@ func TestForwardedWithoutProxies(t *testing.T) {
 			})
 			h, target := s.Gateway(), "/"
 			if api == "authorize" {
-				h, target = s.Check(), "/v1/authorize"
+				h, target = checkAPI(s), "/v1/authorize"
 			}
 			send := func() {
 				r := httptest.NewRequest("GET", target, nil)
@@ -93,7 +93,7 @@ func TestFindings(t *testing.T) {
 	})
 	page := func() string {
 		w := httptest.NewRecorder()
-		s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		return w.Body.String()
 	}
 	if got := codes(s); got != "ST005 ST006 ST006 ST002" {
@@ -113,7 +113,7 @@ func TestFindings(t *testing.T) {
 		t.Error(got)
 	}
 	w := httptest.NewRecorder()
-	if s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil)); w.Code != http.StatusOK {
+	if checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil)); w.Code != http.StatusOK {
 		t.Error("findings make it unhealthy")
 	}
 }
@@ -138,7 +138,7 @@ func TestHeldWhereNoEndIsSeen(t *testing.T) {
 					r.Header.Set("X-Original-Uri", "/a")
 					r.Header.Set("X-Original-Method", "GET")
 					r.Header.Set("X-Forwarded-For", "198.51.100.1")
-					s.Check().ServeHTTP(httptest.NewRecorder(), r)
+					checkAPI(s).ServeHTTP(httptest.NewRecorder(), r)
 				} else {
 					check(s, `{"client":"192.0.2.1"}`)
 				}

@@ -165,7 +165,7 @@ func (d *doors) authorized() {
 			time.Sleep(time.Second)
 		}
 		want := check(checked, fmt.Sprintf(`{"client":%q,"request":{"method":%q,"path":%q}}`, of.Client, of.Request.Method, of.Request.Path)).Code
-		got := authorize(asked.Check(), "GET", "/v1/authorize", "From: 10.0.0.1:1", "X-Forwarded-For: "+of.Client, "Host: example.com", "X-Original-Method: "+of.Request.Method, "X-Original-URI: "+of.Request.Path).StatusCode
+		got := authorize(checkAPI(asked), "GET", "/v1/authorize", "From: 10.0.0.1:1", "X-Forwarded-For: "+of.Client, "Host: example.com", "X-Original-Method: "+of.Request.Method, "X-Original-URI: "+of.Request.Path).StatusCode
 		if got != want {
 			d.Errorf("%+v: %d, as a check %d", of, got, want)
 		}

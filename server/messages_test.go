@@ -42,7 +42,7 @@ func apis(t *testing.T, s *server.Server) map[string]func(path, client, language
 		}
 		return w.Code, w.Header(), body
 	}
-	gateway, checks := s.Gateway(), s.Check()
+	gateway, checks := s.Gateway(), checkAPI(s)
 	return map[string]func(path, client, languages string) (int, http.Header, refusalBody){
 		"gateway": func(path, client, languages string) (int, http.Header, refusalBody) {
 			r := httptest.NewRequest("GET", path, nil)

@@ -19,7 +19,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		return fmt.Sprintf("rules: [{name: a, key: client.ip, limits: [%d per 24h sliding_log]}]", amount)
 	}
 	s := newServer(t, text(1_000_000))
-	h := s.Check()
+	h := checkAPI(s)
 	const callers, each = 4, 500
 	var wg sync.WaitGroup
 	for range callers {

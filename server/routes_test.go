@@ -45,7 +45,7 @@ func TestRouteNames(t *testing.T) {
 		{"/", "SHOP.example:80", "429", 429},
 	}
 	gateway := start(t, newServer(t, byRoute, all)).gateway
-	asked := newServer(t, byRoute, all).Check()
+	asked := checkAPI(newServer(t, byRoute, all))
 	for _, c := range cases {
 		a := send(t, gateway, "GET", c.target, "Host: "+c.host)
 		got := fmt.Sprint(a.StatusCode)

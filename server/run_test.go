@@ -115,7 +115,7 @@ func TestStoppingIsNotReady(t *testing.T) {
 	go func() { stopped <- g.stop() }()
 	ready := func() string {
 		w := httptest.NewRecorder()
-		s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+		checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
 		return fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String()))
 	}
 	if !await.So(func() bool { return ready() == "503 stopping" }) {

@@ -236,7 +236,7 @@ func TestSessionsAreOfTheDashboard(t *testing.T) {
 			r.AddCookie(&http.Cookie{Name: name, Value: value})
 		}
 		w := httptest.NewRecorder()
-		if s.Check().ServeHTTP(w, r); w.Code != 401 {
+		if checkAPI(s).ServeHTTP(w, r); w.Code != 401 {
 			t.Errorf("a check by a cookie: %d %s", w.Code, w.Body)
 		}
 	}

@@ -120,7 +120,7 @@ func answers(t *testing.T, file string, storage int, seed uint64) (all []string)
 			changes = append(changes, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return faults[fault.Load()] }}))
 		}
 		s := newServer(t, file, changes...)
-		gateway, checks := s.Gateway(), s.Check()
+		gateway, checks := s.Gateway(), checkAPI(s)
 		wrapped := s.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Cost") == "1" {
 				w.WriteHeader(http.StatusNotFound)
@@ -365,6 +365,6 @@ rules:
 
 func metrics(s *server.Server) string {
 	w := httptest.NewRecorder()
-	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	checkAPI(s).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
 }

@@ -440,7 +440,7 @@ func TestStateDir(t *testing.T) {
 			t.Errorf("nobody is told:\n%s", text)
 		}
 		w := httptest.NewRecorder()
-		one.Check().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		checkAPI(one).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if !strings.Contains(w.Body.String(), "stint_state_failures_total 1") && !strings.Contains(w.Body.String(), "stint_state_failures_total 2") {
 			t.Error("no metric of it")
 		}

@@ -30,7 +30,8 @@ func newServer(t testing.TB, file string, changes ...func(*server.Config)) *serv
 		change(&c)
 	}
 	s := server.New(c)
-	t.Cleanup(s.Close)
+	testOf.Store(s, t)
+	t.Cleanup(func() { s.Close(); testOf.Delete(s) })
 	return s
 }
 

@@ -34,7 +34,7 @@ func TestCollectorHangs(t *testing.T) {
 		<-released
 	}
 	s := newServer(t, tracedRules, c.sends())
-	h := s.Check()
+	h := checkAPI(s)
 	askOnce(h)
 	before := heap()
 	const spansEach = 2
@@ -133,7 +133,7 @@ func TestCollectorRefuses(t *testing.T) {
 				}
 			}), logTo(&log))
 			for range 3 {
-				if status := askOnce(s.Check()); status != http.StatusOK {
+				if status := askOnce(checkAPI(s)); status != http.StatusOK {
 					t.Errorf("status %d", status)
 				}
 			}
@@ -178,13 +178,13 @@ func TestCollectorHeaders(t *testing.T) {
 	if err := s.Open(); err != nil {
 		t.Fatal(err)
 	}
-	askOnce(s.Check())
+	askOnce(checkAPI(s))
 	await.Until(t, "the first spans arrive", func() bool { return len(c.got()) == 2 })
 	write("X-Key: two")
 	s.ReloadFiles()
 	write("broken s3cret")
 	s.ReloadFiles()
-	askOnce(s.Check())
+	askOnce(checkAPI(s))
 	s.Close()
 	if len(c.requests) != 2 {
 		t.Fatalf("%d requests", len(c.requests))
@@ -221,7 +221,7 @@ func TestTracesByEnvironment(t *testing.T) {
 			test.settings.Sample = 1
 			s := newServer(t, tracedRules, func(c *server.Config) { c.Settings.Traces = &test.settings })
 			err := s.Open()
-			askOnce(s.Check())
+			askOnce(checkAPI(s))
 			s.Close()
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -270,7 +270,7 @@ func TestCollectorTLS(t *testing.T) {
 		if err := s.Open(); err != nil {
 			t.Fatal(err)
 		}
-		askOnce(s.Check())
+		askOnce(checkAPI(s))
 		s.Close()
 		if n := len(c.got()) - before; n != test.spans {
 			t.Errorf("%s: %d spans", name, n)

@@ -87,11 +87,11 @@ func TestTracesOverGRPC(t *testing.T) {
 	if err := s.Open(); err != nil {
 		t.Fatal(err)
 	}
-	askOnce(s.Check())
+	askOnce(checkAPI(s))
 	await.Until(t, "the first spans arrive", func() bool { return len(c.got()) == 2 })
 	write("X-Key: two")
 	s.ReloadFiles()
-	askOnce(s.Check())
+	askOnce(checkAPI(s))
 	s.Close()
 	if n := len(c.got()); n != 4 || c.resource["service.name"] != "edge" {
 		t.Errorf("%d spans of %v", n, c.resource)
@@ -128,7 +128,7 @@ func TestTracesOverGRPCWithTLS(t *testing.T) {
 		if err := s.Open(); err != nil {
 			t.Fatal(err)
 		}
-		askOnce(s.Check())
+		askOnce(checkAPI(s))
 		closing := time.Now()
 		s.Close()
 		if took := time.Since(closing); took > 20*time.Second { // 2 s, and not the 30 s of an attempt

@@ -94,7 +94,7 @@ rules:
 	}
 	r := httptest.NewRequest("POST", "/v1/check", strings.NewReader(`{"operation":"x\ud83d\ude00\u2028\u001b"}`))
 	r.Header.Set("Content-Type", "application/json")
-	s.Check().ServeHTTP(httptest.NewRecorder(), r)
+	checkAPI(s).ServeHTTP(httptest.NewRecorder(), r)
 	_ = g.stop()
 	spans := c.got()
 	const want = `gateway server outcome=malformed path=/%ff%fe

@@ -182,7 +182,7 @@ func TestTraceOfChecks(t *testing.T) {
 			name, value, _ := strings.Cut(h, ": ")
 			r.Header.Set(name, value)
 		}
-		s.Check().ServeHTTP(httptest.NewRecorder(), r)
+		checkAPI(s).ServeHTTP(httptest.NewRecorder(), r)
 	}
 	const one = `{"client":"192.0.2.1","request":{"method":"GET","path":"/login"}}`
 	ask("POST", "/v1/check", one)
