@@ -19,6 +19,8 @@ const (
 	MaxHeaders = 16
 	// MaxPlaceholders bounds those of one text, since each may stand for a long message.
 	MaxPlaceholders = 64
+	// LeastStatus and MostStatus bound the status of refusals.
+	LeastStatus, MostStatus = 400, 599
 )
 
 // Parts are what a Format is made of. Each may be zero: it is as usual then.

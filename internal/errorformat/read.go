@@ -17,8 +17,16 @@ import (
 
 // CheckStatus returns why refusals cannot have a status; nil: they can.
 func CheckStatus(status int) error {
-	if status < 400 || status > 599 {
-		return fmt.Errorf("status %d: must be 400 to 599", status)
+	if status < LeastStatus || status > MostStatus {
+		return fmt.Errorf("status %d: must be %d to %d", status, LeastStatus, MostStatus)
+	}
+	return nil
+}
+
+// CheckBodyStatus returns why a body cannot have a status of its own; nil: it can.
+func CheckBodyStatus(status int) error {
+	if status != http.StatusOK && CheckStatus(status) != nil {
+		return fmt.Errorf("status %d: must be %d, or %d to %d", status, http.StatusOK, LeastStatus, MostStatus)
 	}
 	return nil
 }
@@ -30,8 +38,10 @@ func ReadBody(mediaType, text string, status int) (b Body, offset int, err error
 	if err := checkType(mediaType); err != nil {
 		return Body{}, 0, err
 	}
-	if status != 0 && status != http.StatusOK && CheckStatus(status) != nil {
-		return Body{Type: mediaType}, 0, fmt.Errorf("status %d: must be 200, or 400 to 599", status)
+	if status != 0 {
+		if err := CheckBodyStatus(status); err != nil {
+			return Body{Type: mediaType}, 0, err
+		}
 	}
 	b = Body{Type: mediaType, Status: status}
 	b.text, offset, err = readBody(familyOf(mediaType), text)
@@ -133,6 +143,9 @@ func ReadMessage(text string) (t *Text, offset int, err error) {
 // codes are the names of the codes of gRPC, but for ok.
 var codes = [...]string{1: "canceled", "unknown", "invalid_argument", "deadline_exceeded", "not_found", "already_exists", "permission_denied", "resource_exhausted",
 	"failed_precondition", "aborted", "out_of_range", "unimplemented", "internal", "unavailable", "data_loss", "unauthenticated"}
+
+// Codes returns the names of the codes that ReadCode reads.
+func Codes() []string { return slices.Clone(codes[1:]) }
 
 // ReadCode returns the code of gRPC with a name such as unavailable. ok is none.
 func ReadCode(name string) (int, error) {

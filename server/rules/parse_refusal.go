@@ -24,7 +24,7 @@ func (p *parser) errorFormat(n *yamlnode.Node, to **errorformat.Format, refuses 
 	before := p.Problems()
 	fields := yamlnode.Fields{"headers": p.headers(&parts.Headers), "bodies": p.bodies(&parts.Bodies, refuses)}
 	if refuses {
-		fields["status"] = p.refusalStatus(&parts.Status)
+		fields["status"] = p.status(&parts.Status, errorformat.CheckStatus)
 		fields["grpc"] = func(n *yamlnode.Node) {
 			p.Mapping(n, yamlnode.Fields{
 				"code":    yamlnode.Parsed(p.Reader, &parts.Code, errorformat.ReadCode),
@@ -38,14 +38,15 @@ func (p *parser) errorFormat(n *yamlnode.Node, to **errorformat.Format, refuses 
 	*to = errorformat.New(parts)
 }
 
-func (p *parser) refusalStatus(to *int) func(*yamlnode.Node) {
+// status makes a reader of a status that check does not refuse.
+func (p *parser) status(to *int, check func(int) error) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		status, before := int64(0), p.Problems()
 		p.Int64(&status, 0, 999)(n)
 		if p.Problems() > before {
 			return
 		}
-		if err := errorformat.CheckStatus(int(status)); err != nil {
+		if err := check(int(status)); err != nil {
 			p.Report(n, "%s", err)
 		}
 		*to = int(status)
@@ -83,12 +84,12 @@ func (p *parser) bodies(to *[]errorformat.Body, refuses bool) func(*yamlnode.Nod
 			return
 		}
 		p.Named(n, func(name, value *yamlnode.Node) {
-			at, status, before := value, int64(0), p.Problems()
+			at, status, before := value, 0, p.Problems()
 			if refuses && value.Tag == "!!map" {
 				at = nil
 				p.Mapping(value, yamlnode.Fields{
 					"text":   func(n *yamlnode.Node) { at = n },
-					"status": p.Int64(&status, 200, 599),
+					"status": p.status(&status, errorformat.CheckBodyStatus),
 				})
 				if at == nil && p.Problems() == before {
 					p.Report(value, "the body has no text")
@@ -98,7 +99,7 @@ func (p *parser) bodies(to *[]errorformat.Body, refuses bool) func(*yamlnode.Nod
 			if !ok || p.Problems() > before {
 				return
 			}
-			b, offset, err := errorformat.ReadBody(name.Value, text, int(status))
+			b, offset, err := errorformat.ReadBody(name.Value, text, status)
 			switch {
 			case err != nil && b.Type == "":
 				p.Report(name, "%s", err)
