@@ -22,6 +22,9 @@ const (
 	MaxBan        = 100 * 365 * 24 * time.Hour
 )
 
+// MostViolations bounds the violations until a warning or a ban, and the growth of bans.
+const MostViolations = 1<<31 - 1
+
 // NewPenalty checks a penalty and fills in what was not given (0).
 func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, maxBan time.Duration) (Penalty, error) {
 	if growth == 0 {
@@ -34,12 +37,11 @@ func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, max
 		maxBan = MaxBan
 	}
 	p := Penalty{Warn: warn, Ban: ban, BanFor: banFor.Microseconds(), Forget: forget.Microseconds(), Growth: growth, MaxBan: maxBan.Microseconds()}
-	const most = 1 << 31
 	switch {
-	case warn < 0 || warn >= most:
-		return Penalty{}, fmt.Errorf("warn after %d: must be from 0 (never) to %d", warn, most-1)
-	case ban < 0 || ban >= most:
-		return Penalty{}, fmt.Errorf("ban after %d: must be from 0 (never) to %d", ban, most-1)
+	case warn < 0 || warn > MostViolations:
+		return Penalty{}, fmt.Errorf("warn after %d: must be from 0 (never) to %d", warn, MostViolations)
+	case ban < 0 || ban > MostViolations:
+		return Penalty{}, fmt.Errorf("ban after %d: must be from 0 (never) to %d", ban, MostViolations)
 	case warn == 0 && ban == 0:
 		return Penalty{}, fmt.Errorf("it neither warns nor bans: it needs a warn after or a ban after")
 	case ban > 0 && banFor == 0:
@@ -50,8 +52,8 @@ func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, max
 		return Penalty{}, fmt.Errorf("ban for %s: must not be negative", banFor)
 	case forget < time.Millisecond || forget > MaxBan:
 		return Penalty{}, fmt.Errorf("forget after %s: must be from 1ms to %s", forget, MaxBan)
-	case growth < 1 || growth >= most:
-		return Penalty{}, fmt.Errorf("growth %d: must be from 1 to %d", growth, most-1)
+	case growth < 1 || growth > MostViolations:
+		return Penalty{}, fmt.Errorf("growth %d: must be from 1 to %d", growth, MostViolations)
 	case maxBan < banFor || maxBan > MaxBan:
 		return Penalty{}, fmt.Errorf("max ban %s: must be from ban for (%s) to %s", maxBan, banFor, MaxBan)
 	}

@@ -24,6 +24,8 @@ const (
 	maxNAT64  = 16
 )
 
+const defaultIPv6Prefix = 64
+
 // ParseFiles makes one Set of several files, in this order: their lists are joined, names of
 // rules are unique over all of them, and each of enabled, ipv6_prefix, nat64_prefixes,
 // credential_headers, refusal, errors and server may be in one of them only. Errors are those of Parse,
@@ -32,7 +34,7 @@ func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Backgr
 
 // ParseContext is ParseFiles, but stops when ctx ends. The error wraps the cause then.
 func ParseContext(ctx context.Context, files []File) (*Set, error) {
-	s := &Set{Enabled: true, IPv6Prefix: 64, headerNames: map[string]string{}}
+	s := &Set{Enabled: true, IPv6Prefix: defaultIPv6Prefix, headerNames: map[string]string{}}
 	if len(files) == 0 {
 		return nil, errors.New("rules: no files to read rules from")
 	}

@@ -28,6 +28,8 @@ const (
 	defaultWindow = time.Minute
 )
 
+const defaultSeverity = "warning"
+
 // measure is a function of conditions. If you add one, measure it in server/internal/alerts,
 // and describe it in docs/alerts.md.
 type measure struct {
@@ -108,7 +110,7 @@ func (p *parser) alerts(n *yamlnode.Node) {
 }
 
 func (p *parser) alert(n *yamlnode.Node) {
-	a := Alert{Severity: "warning", Window: defaultWindow}
+	a := Alert{Severity: defaultSeverity, Window: defaultWindow}
 	found := p.Mapping(n, yamlnode.Fields{
 		"name":     p.Text(&a.Name),
 		"when":     p.when(&a),

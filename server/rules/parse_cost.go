@@ -80,6 +80,13 @@ func (p *parser) tokensAPI(field string, to *TokensAPI) func(*yamlnode.Node) {
 	return yamlnode.Parsed(p.Reader, to, limittext.OneOf(field, OpenAI, Anthropic, Gemini))
 }
 
+// The bounds of the settings of tokens.
+const (
+	maxDefaultOutput = 1 << 40
+	maxOutputWeight  = 1000
+	maxBytesPerToken = 100
+)
+
 func (p *parser) tokens(to *Tokens) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		var api TokensAPI
@@ -88,13 +95,12 @@ func (p *parser) tokens(to *Tokens) func(*yamlnode.Node) {
 			*to = NewTokens(api)
 			return
 		}
-		const most = 1 << 40
 		t := NewTokens(OpenAI)
 		found := p.Mapping(n, yamlnode.Fields{
 			"api":             p.tokensAPI("api", &api),
-			"default_output":  p.Int64(&t.DefaultOutput, 1, most),
-			"output_weight":   p.Int64(&t.OutputWeight, 1, 1000),
-			"bytes_per_token": p.Int64(&t.BytesPerToken, 1, 100),
+			"default_output":  p.Int64(&t.DefaultOutput, 1, maxDefaultOutput),
+			"output_weight":   p.Int64(&t.OutputWeight, 1, maxOutputWeight),
+			"bytes_per_token": p.Int64(&t.BytesPerToken, 1, maxBytesPerToken),
 			"include_usage":   p.Bool(&t.IncludeUsage),
 		})
 		if found == nil {

@@ -82,7 +82,7 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 		"in":        yamlnode.Parsed(p.Reader, &s.Calendar.Zone, asWritten),
 		"starts":    yamlnode.Parsed(p.Reader, &s.Calendar.Starts, asWritten),
 		"burst":     p.Int64(&s.Burst, 1, math.MaxInt64),
-		"buckets":   p.Int64(&buckets, 1, 1000),
+		"buckets":   p.Int64(&buckets, 1, algo.MaxBuckets),
 		"lease":     yamlnode.Parsed(p.Reader, &s.Lease, limittext.Lease),
 		"hold":      p.hold(&s.Hold),
 		"retry":     p.Period(&s.Retry),
@@ -201,7 +201,10 @@ func (p *parser) blame(n *yamlnode.Node, found map[string]*yamlnode.Node, text s
 	p.Report(n, "%s", text)
 }
 
-const maxStatuses = 50
+const (
+	maxStatuses             = 50
+	leastStatus, mostStatus = 100, 599
+)
 
 func (p *parser) statuses(to *[]int) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
@@ -210,7 +213,7 @@ func (p *parser) statuses(to *[]int) func(*yamlnode.Node) {
 		}
 		isList := p.Each(n, func(n *yamlnode.Node) {
 			var status int64
-			p.Int64(&status, 100, 599)(n)
+			p.Int64(&status, leastStatus, mostStatus)(n)
 			if status > 0 && slices.Contains(*to, int(status)) {
 				p.Report(n, "status %d is given twice", status)
 			}
