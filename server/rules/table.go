@@ -1,0 +1,187 @@
+package rules
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/schema"
+)
+
+// Table returns all that a rules file may have, but for the section server, which package config
+// describes. The rows say what parser reads, and read nothing themselves: tests try each against it.
+func Table() schema.Rows {
+	return schema.Rows{
+		{Name: "rules", Value: listOf(mappingShape(ruleRows)), Example: `[{name: api, key: client.ip, limits: ["100 per 1m"]}]`, See: "rules.md#order",
+			Says: "The rules, " + upTo(maxRules) + ", from top to bottom. Every rule that matches a request applies."},
+		{Name: "enabled", Value: shaped(boolShape), Default: "true", See: "rules.md#order",
+			Says: "The kill switch of the file: false, and nothing is limited and no list applies. In one file only."},
+		{Name: "safelist", Value: listOf(conditionShape), Example: `['client.ip in cidr("192.0.2.0/24")']`, See: "rules.md#order",
+			Says: "Conditions of requests that no rule limits, " + upTo(maxListed) + "."},
+		{Name: "blocklist", Value: listOf(conditionShape), Example: `['request.headers["user-agent"].contains("badbot")']`, See: "rules.md#order",
+			Says: "Conditions of requests that are refused with 403, unless they are on the safelist, " + upTo(maxListed) + "."},
+		{Name: "tiers", Value: namesOf(conditionShape), Example: `{gold: attrs.plan == "gold"}`, See: "rules.md#tiers",
+			Says: "Kinds of clients, " + upTo(maxTiers) + ": a name of 1 to 64 of A-Z a-z 0-9 _ . : / - and a condition each. Rules may give them other limits."},
+		{Name: "alerts", Value: listOf(mappingShape(alertRows)), Example: `[{name: refused, when: block_rate() > 0.1}]`, See: "alerts.md",
+			Says: "When to send messages about what is measured, " + upTo(maxAlerts) + "."},
+
+		{Name: "trusted_proxies", Value: listOf(schema.Scalar("network or address", "")), Example: "[10.0.0.0/8]", See: "rules.md#addresses-of-clients",
+			Says: "Networks of the proxies before Stint that tell the client's address truly, " + upTo(maxListed) + "."},
+		{Name: "ipv6_prefix", Value: shaped(numberShape(1, 128)), Default: strconv.Itoa(defaultIPv6Prefix), See: "rules.md#keys",
+			Says: "How many bits of an IPv6 address tell clients apart in keys. In one file only."},
+		{Name: "nat64_prefixes", Value: listOf(schema.Scalar("prefix", "^[0-9A-Fa-f:.]+/(32|40|48|56|64|96)$")), Example: "[2001:db8:64::/96]", See: "rules.md#addresses-of-clients",
+			Says: "Prefixes of NAT64 in your network, " + upTo(maxNAT64) + ", each /32, /40, /48, /56, /64 or /96. An address in one counts as the IPv4 address in it. In one file only."},
+		{Name: "credential_headers", Value: listOf(headerShape), Default: "[" + strings.ToLower(strings.Join(httpfield.CredentialHeaders, ", ")) + "]", Example: "[authorization, x-goog-api-key]", See: "rules.md#credentials-and-cookies",
+			Says: "The headers of request.credential, " + upTo(maxCredentialHeaders) + ". In one file only."},
+		{Name: "repeatable", Value: shaped(mappingShape(repeatableRows)), Example: "{headers: [x-roles], parameters: [tag]}", See: "rules.md#repeated-headers-and-parameters",
+			Says: "What may come several times in a request. Expressions then see all values, joined by \", \"."},
+
+		{Name: "refusal", Value: shaped(mappingShape(refusalRows)), Example: `{bodies: {application/json: '{"error": "{message}"}'}}`, See: "rules.md#the-format-of-refusals",
+			Says: "The format of refusals by rules and bans. Without it, problem details (RFC 9457). In one file only."},
+		{Name: "errors", Value: shaped(mappingShape(errorRows)), Example: `{bodies: {application/json: '{"error": "{message}"}'}}`, See: "rules.md#the-format-of-refusals",
+			Says: "The format of all other answers of Stint itself, and of what refusal lacks. In one file only."},
+	}
+}
+
+func ruleRows() schema.Rows {
+	return append(schema.Rows{
+		{Name: "name", Value: shaped(nameShape), Required: true, Example: "login",
+			Says: "Tells rules apart, in all files: 1 to 64 of A-Z a-z 0-9 _ . : / -. Its counts are kept under it."},
+		{Name: "match", Value: shaped(conditionShape), Computed: "every request", Example: `request.path.is("/login")`, See: "rules.md#expressions",
+			Says: "A condition: to which requests the rule applies."},
+		{Name: "key", Value: shaped(schema.Scalar("expression (key)", "")), Default: "'" + defaultKey + "'", Example: "client.ip", See: "rules.md#keys",
+			Says: "An expression: whom or what the limits count. A request for which it is missing is not counted by the rule."},
+		{Name: "limits", Value: listOf(limitShape.OrElse(mappingShape(limitRows))), Example: `["5 per 1m", "100 per 1d"]`, See: "algorithms.md",
+			Says: "The limits, " + upTo(maxLimits) + ", each as a text or a mapping. A request passes all of them or none. A rule needs them, unless its penalty has on_status."},
+		{Name: "mode", Value: shaped(wordsShape(Enforce, Shadow, Off)), Default: Enforce.String(), See: "rules.md#order",
+			Says: "What the rule does: enforce refuses, shadow counts and reports what it would refuse, off is not evaluated."},
+		{Name: "tiers", Value: namesOf(mappingShape(tierRows)), Example: "{gold: {times: 10}}", See: "rules.md#tiers",
+			Says: "Other limits for tiers of the file, by name, in the order in which they are tried."},
+		{Name: "penalty", Value: shaped(mappingShape(penaltyRows)), Example: "{ban_after: 10, ban_for: 15m}", See: "rules.md#responses-as-violations",
+			Says: "How keys are punished that are refused again and again: by warnings, then by bans. Without it, they are not."},
+		{Name: "default", Value: shaped(boolShape), Default: "false", See: "rules.md#order",
+			Says: "The rule applies only if no other rule does."},
+		{Name: "on_store_error", Value: shaped(wordsShape(stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny)), Default: stint.OnErrorLocal.String(), See: "reliability.md",
+			Says: "What decides while the store does not: local counts in each instance, for its share of the limit; allow lets all pass; deny refuses all with 503."},
+		{Name: "decision_timeout", Value: shaped(durationShape("more than 0", "")), Computed: "decision_timeout of the section server", Example: "10ms", See: "reliability.md#how-an-instance-notices-a-failure",
+			Says: "How long a request waits for the store before on_store_error decides. Of several rules that apply, the longest counts."},
+		{Name: "shape", Value: shaped(boolShape), Default: "false", See: "rules.md#shaping",
+			Says: "The gateway delays requests under a leaky_bucket, so that they leave at its rate. The rule must have one."},
+		{Name: "preflights", Value: shaped(boolShape), Default: "false", See: "rules.md#preflights",
+			Says: "Where the server has cors, the rule counts preflights of browsers, too."},
+		{Name: "message", Value: shaped(messageShape), Example: "No more for now.", See: "rules.md#messages",
+			Says: "A text for clients that are refused, where messages has none: one line, or one for each language."},
+		{Name: "messages", Value: shaped(mappingShape(messageRows)), Example: "{limited: \"Try again in {retry_after}.\"}", See: "rules.md#messages",
+			Says: "Texts for clients that are refused, by why they are."},
+		{Name: "refusal", Value: shaped(mappingShape(refusalRows)), Example: "{headers: {X-Error-Code: login}}", See: "rules.md#the-format-of-refusals",
+			Says: "The format of the rule's refusals. What it lacks is taken from refusal at the top."},
+	}, costRows()...)
+}
+
+func costRows() schema.Rows {
+	return schema.Rows{
+		{Name: "cost", Value: shaped(costShape), Computed: "1, or what the caller of the check API says", Example: "int(attrs.size)", See: "rules.md#what-requests-cost",
+			Says: "What a request takes of each limit: a number, or an expression of one. With budgets, what it holds of them while it runs."},
+		{Name: "unit", Value: shaped(schema.Scalar("word", "^[A-Za-z0-9_-]{1,32}$")), Computed: "tokens, if the rule has tokens", Example: "tokens", See: "rules.md#what-requests-cost",
+			Says: "What cost is counted in, for headers, problem details and metrics: 1 to 32 of A-Z a-z 0-9 _ -."},
+		{Name: "cost_after", Value: shaped(costShape), Computed: "what the request held", Example: "response.json.usage.total_tokens", See: "rules.md#the-true-cost",
+			Says: "What a request did cost of the budgets, known when it has ended: a number, or an expression of the response."},
+		{Name: "unsettled", Value: shaped(wordsShape(Keep, GiveBack)), Default: Keep.String(), See: "rules.md#what-requests-cost",
+			Says: "What is charged if cost_after finds nothing: keep, what was held; give_back, nothing."},
+		{Name: "debt", Value: shaped(debtShape), Computed: "no bound, for buckets the capacity", Example: "50%", See: "rules.md#what-requests-cost",
+			Says: "How far charges may exceed a budget: a number of units, or a share of it up to " + strconv.Itoa(maxDebt) + "%."},
+		{Name: "max_hold", Value: shaped(schema.Scalar("share", "^([1-9][0-9]?|100)%$")), Computed: "100%", Example: "50%", See: "rules.md#what-requests-cost",
+			Says: "The largest share of a budget that one request holds, 1% to 100%."},
+		{Name: "tokens", Value: shaped(wordsShape(OpenAI, Anthropic, Gemini).OrElse(mappingShape(tokensRows))), Example: "openai", Computed: "none", See: "rules.md#tokens-of-language-models",
+			Says: "A preset of cost, cost_after and unit for an API of language models, or a mapping with its settings."},
+		{Name: "unreadable_body", Value: shaped(schema.Words("refuse", "default").OrElse(numberShape(1, math.MaxInt64))), Computed: "refuse; default, if the rule has tokens", Example: "default", See: "rules.md#expressions",
+			Says: "What becomes of a request whose body cannot be read, if the rule reads it: refuse answers 400, default treats it as one without fields, and a number is what it costs."},
+	}
+}
+
+func tierRows() schema.Rows {
+	return schema.Rows{
+		{Name: "times", Value: shaped(numberShape(1, maxTimes)), Example: "10", See: "rules.md#tiers",
+			Says: "Multiplies amount, burst and debt of each of the rule's limits. One of times and limits is needed."},
+		{Name: "limits", Value: listOf(limitShape.OrElse(mappingShape(limitRows))), Example: `["10 per 1m"]`, See: "rules.md#tiers",
+			Says: "Limits in place of the rule's."},
+	}
+}
+
+func tokensRows() schema.Rows {
+	by := NewTokens(OpenAI)
+	return schema.Rows{
+		{Name: "api", Value: shaped(wordsShape(OpenAI, Anthropic, Gemini)), Required: true, Example: OpenAI.String(), See: "tokens.md",
+			Says: "The API: openai, and those compatible with it; anthropic; gemini."},
+		{Name: "default_output", Value: shaped(numberShape(1, maxDefaultOutput)), Default: strconv.FormatInt(by.DefaultOutput, 10), See: "rules.md#tokens-of-language-models",
+			Says: "The estimate of the output in tokens, if the request sets no limit."},
+		{Name: "output_weight", Value: shaped(numberShape(1, maxOutputWeight)), Default: strconv.FormatInt(by.OutputWeight, 10), See: "rules.md#tokens-of-language-models",
+			Says: "What a token of output costs; one of input costs 1."},
+		{Name: "bytes_per_token", Value: shaped(numberShape(1, maxBytesPerToken)), Default: strconv.FormatInt(by.BytesPerToken, 10), See: "rules.md#tokens-of-language-models",
+			Says: "How many bytes of text are taken for a token in estimates."},
+		{Name: "include_usage", Value: shaped(boolShape), Default: strconv.FormatBool(by.IncludeUsage), See: "rules.md#tokens-of-language-models",
+			Says: "The gateway asks OpenAI for the usage of streams."},
+	}
+}
+
+func repeatableRows() schema.Rows {
+	return schema.Rows{
+		{Name: "headers", Value: listOf(headerShape), Example: "[x-roles]",
+			Says: "Headers that may come in several lines, " + upTo(maxListed) + "."},
+		{Name: "parameters", Value: listOf(schema.Scalar("name", "^.")), Example: "[tag]",
+			Says: "Parameters of the query that may come several times, " + upTo(maxListed) + "."},
+		{Name: "cookies", Value: listOf(schema.Scalar("name", "^[^ \t;,=]+$")), Example: "[session]",
+			Says: "Cookies that may come several times, " + upTo(maxListed) + "."},
+	}
+}
+
+// The kinds of values that several fields have.
+var (
+	boolShape      = schema.Shape{Kind: schema.KindBool, What: "true or false"}
+	conditionShape = schema.Scalar("expression (bool)", "")
+	costShape      = schema.Scalar("number, or expression (number)", "")
+	limitShape     = schema.Scalar("limit", "")
+	nameShape      = schema.Shape{Kind: schema.KindText, What: "name", Pattern: "^[A-Za-z0-9_.:/-]{1,64}$"}
+	headerShape    = schema.Scalar("header", "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	debtShape      = numberShape(0, math.MaxInt64).OrElse(schema.Scalar("share", "^[0-9]{1,4}%$"))
+	lineShape      = schema.Shape{Kind: schema.KindText, What: "text"}
+	messageShape   = lineShape.OrElse(namesShape(lineShape))
+)
+
+func shaped(s schema.Shape) schema.Value { return schema.Value{Shape: s} }
+
+func listOf(item schema.Shape) schema.Value {
+	return shaped(schema.Shape{Kind: schema.KindList, Item: &item})
+}
+
+func namesShape(item schema.Shape) schema.Shape {
+	return schema.Shape{Kind: schema.KindNames, Item: &item}
+}
+
+func namesOf(item schema.Shape) schema.Value { return shaped(namesShape(item)) }
+
+func mappingShape(rows func() schema.Rows) schema.Shape {
+	return schema.Shape{Kind: schema.KindMapping, Rows: rows}
+}
+
+// numberShape is a whole number from least to most, of which the largest int64 is no bound.
+func numberShape(least, most int64) schema.Shape {
+	return schema.Number(nil, new(int64), least, most).Shape
+}
+
+func durationShape(least, most string) schema.Shape {
+	return schema.Shape{Kind: schema.KindDuration, What: "duration", Least: least, Most: most}
+}
+
+func wordsShape[T fmt.Stringer](all ...T) schema.Shape {
+	words := make([]string, len(all))
+	for i, v := range all {
+		words[i] = v.String()
+	}
+	return schema.Words(words...)
+}
+
+func upTo(n int) string { return fmt.Sprintf("at most %d", n) }

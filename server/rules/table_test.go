@@ -1,0 +1,302 @@
+package rules_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/internal/schema"
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/server/rules"
+)
+
+// Each row says what it is, and where it points to is there.
+func TestRows(t *testing.T) {
+	n := 0
+	rules.Table().Walk("", func(path string, row *schema.Row) {
+		n++
+		switch {
+		case !regexp.MustCompile(`^[A-Z][^\n]*\.$`).MatchString(row.Says):
+			t.Errorf("%s says %q: want sentences", path, row.Says)
+		case row.Default != "" && row.Computed != "":
+			t.Errorf("%s has two values by default", path)
+		case row.Required && (row.Default != "" || row.Computed != ""):
+			t.Errorf("%s is needed, and has a value by default", path)
+		case row.Default == "" && row.Example == "":
+			t.Errorf("%s has no example", path)
+		case row.Kind == schema.KindWords && row.Default == "" && row.Computed == "" && !row.Required:
+			t.Errorf("%s: no word of it is the default", path)
+		}
+		if page, anchor, _ := strings.Cut(row.See, "#"); page != "" && !hasAnchor(t, page, anchor) {
+			t.Errorf("%s points at %s, which is not there", path, row.See)
+		}
+	})
+	if n < 100 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+
+func hasAnchor(t *testing.T, page, anchor string) bool {
+	text, err := os.ReadFile("../../docs/" + page)
+	if err != nil {
+		t.Error(err)
+	}
+	if anchor == "" {
+		return err == nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if heading := strings.TrimLeft(line, "#"); heading != line {
+			if strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-") == anchor {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nonsense is a word that no field takes.
+const nonsense = "zzqx"
+
+var listsFields = regexp.MustCompile(`unknown field "` + nonsense + `" \(fields: (.*)\)`)
+
+// The mappings that the parser knows are those of the table, with the same fields. The parser is asked:
+// of each mapping, it lists the fields when one is wrong.
+func TestRowsAreWhatIsParsed(t *testing.T) {
+	parsed := map[string][]string{}
+	var ask func(in func(string) string, path string)
+	ask = func(in func(string) string, path string) {
+		m := listsFields.FindStringSubmatch(wrongIn(in("{" + nonsense + ": 1}")))
+		if m == nil {
+			return
+		}
+		if parsed[path] = strings.Split(m[1], ", "); len(parsed) > 100 {
+			t.Fatalf("more and more mappings: %s", path)
+		}
+		for _, name := range parsed[path] {
+			at := strings.TrimPrefix(path+"."+name, ".")
+			ask(func(v string) string { return in("{" + name + ": " + v + "}") }, at)
+			ask(func(v string) string { return in("{" + name + ": [" + v + "]}") }, at+"[]")
+			if at != "tiers" { // a text that it does not know is an expression
+				ask(func(v string) string { return in("{" + name + ": {application/json: " + v + "}}") }, at+".NAME")
+			}
+		}
+	}
+	ask(func(v string) string { return v }, "")
+
+	table := map[string][]string{"": {"server"}}
+	rules.Table().Walk("", func(path string, _ *schema.Row) {
+		i := strings.LastIndexByte(path, '.')
+		table[path[:max(i, 0)]] = append(table[path[:max(i, 0)]], path[i+1:])
+	})
+	for path, names := range table {
+		slices.Sort(names)
+		if !slices.Equal(names, parsed[path]) {
+			t.Errorf("%q: the table has %q, the parser %q", path, names, parsed[path])
+		}
+	}
+	for path := range parsed {
+		if table[path] == nil {
+			t.Errorf("%q: the parser has %q, the table nothing", path, parsed[path])
+		}
+	}
+}
+
+func wrongIn(file string) string {
+	if _, err := rules.Parse("f", []byte(file)); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// What a row says that its field may be is read, in a file that is right otherwise, and what it excludes
+// is refused there.
+func TestRowsTellWhatIsRead(t *testing.T) {
+	rules.Table().Walk("", func(path string, row *schema.Row) {
+		right, wrong := valuesOf(&row.Shape, path)
+		for _, text := range append(right, row.Default, row.Example) {
+			if text == "" {
+				continue
+			}
+			file, _ := fileWith(path, text)
+			if _, err := rules.Parse("f", []byte(file)); err != nil {
+				t.Errorf("%s: %s is refused: %v\nin %s", path, text, err, file)
+			}
+		}
+		for _, text := range wrong {
+			file, column := fileWith(path, text)
+			_, err := rules.Parse("f", []byte(file))
+			var of *yamlnode.Error
+			if !errors.As(err, &of) || !slices.ContainsFunc(of.Problems, func(p yamlnode.Problem) bool { return p.Column >= column && p.Column <= column+len(text) }) {
+				t.Errorf("%s: %s is not refused there: %v\nin %s", path, text, err, file)
+			}
+		}
+		if row.Required {
+			file, _ := fileWith(path, "")
+			if wrongIn(file) == "" {
+				t.Errorf("%s is not needed: %s", path, file)
+			}
+		}
+	})
+}
+
+// beside are the fields that stand beside others in a file that is right: for each field of a mapping,
+// whose path ends in a dot, for one field, and for one value of it. The later replace the earlier.
+var beside = map[string]string{
+	".":                                    `tiers: {gold: client.ip == "192.0.2.1"}; rules: [{name: login, limits: ["5 per 1m"]}]`,
+	"rules[].":                             `name: x; limits: ["5 per 1m"]`,
+	"rules[].shape":                        `limits: ["10 per 1s leaky_bucket burst 50"]`,
+	"rules[].cost_after":                   budget,
+	"rules[].unsettled":                    budget + `; cost_after: response.json.n`,
+	"rules[].debt":                         budget,
+	"rules[].max_hold":                     budget,
+	"rules[].tokens":                       budget,
+	"rules[].unreadable_body":              `match: 'has(body.n)'`,
+	"rules[].messages":                     `penalty: {warn_after: 2, ban_after: 4, ban_for: 1m}`,
+	"rules[].tokens.":                      `api: openai`,
+	"rules[].penalty.":                     `ban_after: 3; ban_for: 1ms`,
+	"rules[].penalty.warn_after":           `ban_after: 5`,
+	"rules[].penalty.ban_after":            `warn_after: 1`,
+	"rules[].penalty.ban_for":              `ban_after:; warn_after: 1`,
+	"rules[].limits[].":                    `amount: 5; period: 1m`,
+	"rules[].limits[].amount":              `algorithm: fixed_window`,
+	"rules[].limits[].algorithm=in_flight": `period:`,
+	"rules[].limits[].burst":               `amount: 1; period: 1ms`,
+	"rules[].limits[].period":              `algorithm: sliding_log`,
+	"rules[].limits[].buckets":             `algorithm: sliding_window`,
+	"rules[].limits[].per":                 `period:`,
+	"rules[].limits[].in":                  `period:; per: month`,
+	"rules[].limits[].starts":              `period:; per: month`,
+	"rules[].limits[].hold":                `algorithm: fixed_window`,
+	"rules[].limits[].retry":               held,
+	"rules[].limits[].debt":                held,
+	"alerts[].":                            `name: x; when: bans() > 5`,
+	"refusal.bodies.NAME.":                 `text: '{}'`,
+	"rules[].refusal.bodies.NAME.":         `text: '{}'`,
+}
+
+const (
+	budget = `limits: ["500 per 1m fixed_window hold"]`
+	held   = `algorithm: fixed_window; hold: true`
+)
+
+func init() { // a tier's limits are as a rule's
+	for path, fields := range maps.Clone(beside) {
+		if of, ok := strings.CutPrefix(path, "rules[].limits[]."); ok {
+			beside["rules[].tiers.NAME.limits[]."+of] = fields
+		}
+	}
+}
+
+// nameAt is a name that a mapping takes whose names the file chooses.
+func nameAt(path string) string {
+	switch {
+	case strings.HasSuffix(path, "tiers"):
+		return "gold"
+	case strings.HasSuffix(path, "bodies"):
+		return "application/json"
+	case strings.HasSuffix(path, "headers"):
+		return "X-Code"
+	}
+	return "en" // a language, and a label
+}
+
+// fileWith is a file that has text at path, and what it needs besides, and the column of text. Without a
+// text, the field is not there.
+func fileWith(path, text string) (file string, column int) {
+	before, after, at := "", "", ""
+	segments := strings.Split(path, ".")
+	for i, name := range segments {
+		if name == "NAME" {
+			before, after, at = before+"{"+nameAt(at)+": ", "}"+after, at+".NAME"
+			continue
+		}
+		field := strings.TrimPrefix(at+"."+name, ".")
+		name, isList := strings.CutSuffix(name, "[]")
+		all := map[string]string{}
+		for _, fields := range []string{beside[at+"."], beside[strings.TrimSuffix(field, "[]")], beside[path+"="+text]} {
+			for f := range strings.SplitSeq(fields, "; ") {
+				if n, value, _ := strings.Cut(f, ":"); n != "" {
+					all[n] = value
+				}
+			}
+		}
+		before += "{"
+		for _, n := range slices.Sorted(maps.Keys(all)) {
+			if n != name && all[n] != "" {
+				before += n + ":" + all[n] + ", "
+			}
+		}
+		at, after = field, "}"+after
+		if i == len(segments)-1 && text == "" {
+			break
+		}
+		if before += name + ": "; isList {
+			before, after = before+"[", "]"+after
+		}
+	}
+	return before + text + after, len([]rune(before)) + 1
+}
+
+// valuesOf returns values that a field of the shape must take, and some that it must refuse.
+func valuesOf(s *schema.Shape, path string) (right, wrong []string) {
+	outside := func(text string, by int) string {
+		number := strings.TrimRight(text, "dhms")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return nonsense
+		}
+		return strconv.Itoa(n+by) + text[len(number):]
+	}
+	switch s.Kind {
+	case schema.KindWords:
+		right, wrong = s.Words, []string{nonsense}
+	case schema.KindBool:
+		right, wrong = []string{"true", "false"}, []string{"maybe", "1"}
+	case schema.KindNumber, schema.KindDuration:
+		wrong = []string{nonsense, "[]", "1.5"}
+		if s.Least == "more than 0" {
+			wrong = append(wrong, "0s", "-1s")
+		} else if s.Least != "" {
+			right, wrong = append(right, s.Least), append(wrong, outside(s.Least, -1))
+		}
+		if s.Most != "" {
+			right, wrong = append(right, s.Most), append(wrong, outside(s.Most, 1))
+		}
+	case schema.KindText:
+		wrong = []string{"1", "[a]"}
+	case schema.KindScalar:
+		wrong = []string{"[[a]]"}
+	case schema.KindMapping:
+		wrong = []string{nonsense, "[" + nonsense + "]"}
+	case schema.KindList, schema.KindNames:
+		wrong = []string{nonsense}
+		open, end := "[", "]"
+		if s.Kind == schema.KindNames {
+			open, end = "{"+nameAt(path)+": ", "}"
+		}
+		r, w := valuesOf(s.Item, path)
+		for _, text := range r {
+			right = append(right, open+text+end)
+		}
+		for _, text := range w {
+			wrong = append(wrong, open+text+end)
+		}
+	}
+	for i := range s.Or {
+		more, worse := valuesOf(&s.Or[i], path)
+		right, wrong = append(right, more...), append(wrong, worse...)
+	}
+	if len(s.Or) > 0 { // what suits one of them is right
+		wrong = slices.DeleteFunc(wrong, func(text string) bool {
+			return text == nonsense && s.Kind != schema.KindWords && s.Kind != schema.KindNumber
+		})
+	}
+	return right, wrong
+}
