@@ -5,8 +5,9 @@ type Shape struct {
 	Kind Kind
 	// What says in words which text it is: address, URL, file.
 	What string
-	// Words are all that there are, of KindWords.
-	Words []string
+	// Words are all that there are, of KindWords. AnyCase means that they may be in capitals, too.
+	Words   []string
+	AnyCase bool
 	// Least and Most bound a number, a duration or a size, both included, as a file has it; empty: no
 	// bound.
 	Least, Most string

@@ -118,7 +118,7 @@ func (route *Route) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "Host of the request, without a port."},
 		{Name: "path", Value: schema.Text(r, &route.Path, "path"), Default: "/", Example: "/v1",
 			Says: "Prefix of the request's path, in whole segments: /v1 matches /v1 and /v1/users, not /v10."},
-		{Name: "upstream", Value: schema.Parsed(r, &route.Upstream, ParseUpstream, schema.Scalar("URL", `^(https?|h2c)://[^/?#]`)).Expanding(r), Required: true, Example: `"http://localhost:9000"`, Flag: "upstream",
+		{Name: "upstream", Value: schema.Parsed(r, &route.Upstream, ParseUpstream, schema.Scalar("URL", "^"+schema.AnyCase("http", "https", "h2c")+"://[^/?#]")).Expanding(r), Required: true, Example: `"http://localhost:9000"`, Flag: "upstream",
 			Says: "URL that requests go to: http, https, or h2c for HTTP/2 without TLS. A path in it is put before the request's."},
 		{Name: "tls", Value: readUpstreamTLS(r, &route.TLS), Example: "{ca: /etc/stint/upstream.pem}", See: "operations.md#upstreams",
 			Says: "Certificates for an upstream of https. Without it, the system's authorities count, and none is shown."},

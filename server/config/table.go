@@ -12,7 +12,7 @@ import (
 var (
 	address      = schema.Shape{What: "address", Kind: schema.KindScalar, Pattern: `^(\[[^\]]*\]|[^\[\]:]*):[^:]*$`}
 	addressOrOff = address.OrElse(schema.Words(Off))
-	webURL       = schema.Shape{What: "URL", Kind: schema.KindScalar, Pattern: `^(https?://[^/]|.*\$\{)`}
+	webURL       = schema.Shape{What: "URL", Kind: schema.KindScalar, Pattern: "^" + schema.AnyCase("http", "https") + "://[^/]"}
 )
 
 const hour = time.Hour
@@ -76,7 +76,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 			Says: "How long an upstream may take until it begins to answer. After that, the client gets 504."},
 		{Name: "response_timeout", Value: schema.Duration(r, "response_timeout", &s.ResponseTimeout, 0, schema.Endless), Default: "0s", Example: "30m", See: "operations.md#upstreams",
 			Says: "How long a whole response may take, from when the request is passed on. 0s: any time."},
-		{Name: "upstream_proxy", Value: schema.Parsed(r, &s.UpstreamProxy, parseProxy, schema.Scalar("URL", `^(https?|socks5)://[^/]`).OrElse(schema.Words(fromEnvironment))).Expanding(r), Example: "http://proxy.internal:3128", Secret: true, See: "operations.md#upstreams",
+		{Name: "upstream_proxy", Value: schema.Parsed(r, &s.UpstreamProxy, parseProxy, schema.Scalar("URL", "^"+schema.AnyCase("http", "https", "socks5")+"://[^/]").OrElse(schema.Words(fromEnvironment))).Expanding(r), Example: "http://proxy.internal:3128", Secret: true, See: "operations.md#upstreams",
 			Says: "Proxy for upstreams and jwks_url: its URL, or environment for HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Without it, there is none."},
 		{Name: "upgrades", Value: schema.List(r, &s.Upgrades, parseUpgrade, schema.Scalar("protocol", "^[^ ]+$")), Default: "[websocket]", Example: "[websocket, mqtt]", See: "operations.md#upgrades-of-connections",
 			Says: "Protocols to which a connection may switch. The gateway removes others from a request."},

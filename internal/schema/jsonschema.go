@@ -1,0 +1,319 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// docsURL is where See of a row is found.
+const docsURL = "https://github.com/stintdev/stint/blob/main/docs/"
+
+// JSONSchema is the JSON Schema (2020-12) of files that have rows at their top, indented, with a line
+// end. It refuses no file that the rows read: what it cannot say, such as which fields go together, it
+// leaves out.
+func JSONSchema(id, title string, rows Rows) []byte {
+	d := definitions{times: map[string]int{}, names: map[string]string{}, nodes: map[string]*jsonNode{}}
+	root := mappingNode(rows)
+	d.count("file", root)
+	d.share(root)
+	root.Schema, root.ID, root.Title, root.Defs = "https://json-schema.org/draft/2020-12/schema", id, title, d.nodes
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(root); err != nil {
+		panic(err) // texts, numbers and lists of them can be encoded
+	}
+	return b.Bytes()
+}
+
+// jsonNode is a schema, with the keywords that are needed.
+type jsonNode struct {
+	Schema               string               `json:"$schema,omitempty"`
+	ID                   string               `json:"$id,omitempty"`
+	Title                string               `json:"title,omitempty"`
+	Description          string               `json:"description,omitempty"`
+	Ref                  string               `json:"$ref,omitempty"`
+	Type                 any                  `json:"type,omitempty"` // a name, or several
+	Enum                 []any                `json:"enum,omitempty"`
+	Pattern              string               `json:"pattern,omitempty"`
+	Minimum              json.Number          `json:"minimum,omitempty"`
+	Maximum              json.Number          `json:"maximum,omitempty"`
+	Items                *jsonNode            `json:"items,omitempty"`
+	Properties           map[string]*jsonNode `json:"properties,omitempty"`
+	Required             []string             `json:"required,omitempty"`
+	AdditionalProperties any                  `json:"additionalProperties,omitempty"` // false, or a *jsonNode
+	AnyOf                []*jsonNode          `json:"anyOf,omitempty"`
+	Default              any                  `json:"default,omitempty"`
+	Examples             []any                `json:"examples,omitempty"`
+	Defs                 map[string]*jsonNode `json:"$defs,omitempty"`
+}
+
+func mappingNode(rows Rows) *jsonNode {
+	n := &jsonNode{Type: "object", Properties: map[string]*jsonNode{}, AdditionalProperties: false}
+	for i := range rows {
+		row := &rows[i]
+		n.Properties[row.Name] = row.jsonNode()
+		if row.Required {
+			n.Required = append(n.Required, row.Name)
+		}
+	}
+	slices.Sort(n.Required)
+	return n
+}
+
+func (row *Row) jsonNode() *jsonNode {
+	n := row.Shape.jsonNode()
+	n.Description = row.Says
+	switch {
+	case row.Default != "":
+		n.Description += " Default: " + row.Default + "."
+		n.Default = jsonOf(yamlnode.Plain(row.Default))
+	case row.Computed != "":
+		n.Description += " Default: " + row.Computed + "."
+	}
+	if row.Example != "" {
+		n.Examples = []any{jsonOf(yamlnode.Plain(row.Example))}
+	}
+	if row.See != "" {
+		n.Description += "\n\n" + docsURL + row.See
+	}
+	return n
+}
+
+func (s *Shape) jsonNode() *jsonNode {
+	n := s.jsonNodeAlone()
+	if len(s.Or) == 0 && !s.Expands {
+		return n
+	}
+	any := &jsonNode{AnyOf: []*jsonNode{n}}
+	for i := range s.Or {
+		any.AnyOf = append(any.AnyOf, s.Or[i].jsonNode())
+	}
+	if s.Expands {
+		any.AnyOf = append(any.AnyOf, &jsonNode{Type: "string", Pattern: `\$\{`})
+	}
+	return any
+}
+
+func (s *Shape) jsonNodeAlone() *jsonNode {
+	switch s.Kind {
+	case KindText:
+		return &jsonNode{Type: "string", Pattern: s.Pattern}
+	case KindScalar:
+		return s.scalarNode()
+	case KindBool:
+		return &jsonNode{Type: "boolean"}
+	case KindNumber:
+		return &jsonNode{Type: "integer", Minimum: json.Number(s.Least), Maximum: json.Number(s.Most)}
+	case KindFloat: // it may be quoted
+		return &jsonNode{Type: []string{"number", "string"}, Pattern: `^[+]?[0-9.]`, Minimum: json.Number(s.Least), Maximum: json.Number(s.Most)}
+	case KindDuration:
+		return s.durationNode()
+	case KindSize:
+		return &jsonNode{Type: "string", Pattern: sizePattern}
+	case KindWords:
+		return s.wordsNode()
+	case KindList:
+		n := &jsonNode{Type: "array"}
+		if s.Item != nil {
+			n.Items = s.Item.jsonNode()
+		}
+		return n
+	case KindMapping:
+		return mappingNode(s.Rows())
+	case KindNames:
+		n := &jsonNode{Type: "object"}
+		if s.Item != nil {
+			n.AdditionalProperties = s.Item.jsonNode()
+		}
+		return n
+	}
+	panic(fmt.Sprintf("schema: no JSON Schema for kind %d", s.Kind))
+}
+
+// scalarNode leaves out the types of which no text matches the pattern: an address is no number.
+func (s *Shape) scalarNode() *jsonNode {
+	types := []string{"string"}
+	pattern := regexp.MustCompile(s.Pattern)
+	const longest = 20
+	for n := 1; n <= longest; n++ {
+		if digits := strings.Repeat("1", n); pattern.MatchString(digits) || pattern.MatchString(digits+".5") {
+			types = append(types, "number")
+			break
+		}
+	}
+	if pattern.MatchString("true") || pattern.MatchString("false") {
+		types = append(types, "boolean")
+	}
+	if len(types) == 1 {
+		return &jsonNode{Type: "string", Pattern: s.Pattern}
+	}
+	return &jsonNode{Type: types, Pattern: s.Pattern}
+}
+
+// sizePattern is for sizes from 1MiB on, of which none has a smaller bound.
+const sizePattern = `^[+]?(0*[1-9][0-9]*[MG]iB|[0-9]{4,}KiB)$`
+
+const (
+	unitPattern = `(ns|us|µs|μs|ms|s|m|h)`
+	partPattern = `([0-9]+([.][0-9]*)?|[.][0-9]+)` + unitPattern
+	daysPattern = `[+]?0*[1-9][0-9]{0,5}d`
+)
+
+// durationNode takes what limittext.Period reads, and bounds it as far as a pattern can.
+func (s *Shape) durationNode() *jsonNode {
+	n := &jsonNode{Type: "string", Pattern: "^[+]?(" + partPattern + ")+$"}
+	least, _ := limittext.Period(s.Least)
+	if isZeroRight := least == 0 && s.Least != "more than 0"; isZeroRight {
+		n.Type, n.Minimum, n.Maximum = []string{"string", "integer"}, "0", "0"
+		n.Pattern += "|^[+-]?0$|^-((0+[.]?0*|[.]0+)" + unitPattern + ")+$"
+	}
+	if most, err := limittext.Period(s.Most); err != nil || most >= 24*time.Hour {
+		n.Pattern += "|^" + daysPattern + "$"
+	}
+	return n
+}
+
+// wordsNode has the words as YAML takes them. A word that YAML takes for a number may be quoted, too.
+func (s *Shape) wordsNode() *jsonNode {
+	n := &jsonNode{}
+	for _, word := range s.Words {
+		n.Enum = append(n.Enum, word)
+		if v := jsonOf(yamlnode.Plain(word)); v != word {
+			n.Enum = append(n.Enum, v)
+		}
+	}
+	if !s.AnyCase {
+		return n
+	}
+	return &jsonNode{AnyOf: []*jsonNode{n, {Type: "string", Pattern: "^" + AnyCase(s.Words...) + "$"}}}
+}
+
+// AnyCase is a regular expression for one of a few words in any case, without the flags that some
+// languages lack.
+func AnyCase(words ...string) string {
+	var b strings.Builder
+	for i, word := range words {
+		b.WriteByte("(|"[min(i, 1)])
+		for _, c := range word {
+			if lower, upper := strings.ToLower(string(c)), strings.ToUpper(string(c)); lower != upper {
+				b.WriteString("[" + upper + lower + "]")
+			} else {
+				b.WriteString(regexp.QuoteMeta(lower))
+			}
+		}
+	}
+	return b.String() + ")"
+}
+
+// jsonOf is a value of YAML in JSON. What is no number, bool or null is a text, as a date.
+func jsonOf(n *yamlnode.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			m[n.Content[i].Value] = jsonOf(n.Content[i+1])
+		}
+		return m
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			list[i] = jsonOf(item)
+		}
+		return list
+	}
+	switch n.Tag {
+	case "!!int", "!!float", "!!bool":
+		if json.Valid([]byte(n.Value)) {
+			return json.RawMessage(n.Value)
+		}
+	}
+	return n.Value
+}
+
+// definitions are the mappings that occur several times.
+type definitions struct {
+	times map[string]int    // by the mapping's own text
+	names map[string]string // likewise, of those in nodes
+	nodes map[string]*jsonNode
+}
+
+// textOf is n without what only the row says that has it.
+func textOf(n *jsonNode) string {
+	alone := *n
+	alone.Description, alone.Default, alone.Examples = "", nil, nil
+	text, err := json.Marshal(&alone)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// below calls visit with each node right below n, and the name of the field that has it.
+func (n *jsonNode) below(name string, visit func(string, *jsonNode)) {
+	for _, field := range slices.Sorted(maps.Keys(n.Properties)) {
+		visit(field, n.Properties[field])
+	}
+	all := append(n.AnyOf[:len(n.AnyOf):len(n.AnyOf)], n.Items)
+	if values, ok := n.AdditionalProperties.(*jsonNode); ok {
+		all = append(all, values)
+	}
+	for _, other := range all {
+		if other != nil {
+			visit(name, other)
+		}
+	}
+}
+
+func (d *definitions) count(name string, n *jsonNode) {
+	if n.Properties != nil {
+		text := textOf(n)
+		if d.times[text]++; d.times[text] == 2 {
+			if d.names[text] = name; d.isTaken(name, text) {
+				d.names[text] = name + "_" + strconv.Itoa(len(d.names))
+			}
+		}
+	}
+	n.below(name, d.count)
+}
+
+func (d *definitions) isTaken(name, by string) bool {
+	for text, other := range d.names {
+		if other == name && text != by {
+			return true
+		}
+	}
+	return false
+}
+
+// share replaces each mapping below n that occurs several times by a reference.
+func (d *definitions) share(n *jsonNode) {
+	n.below("", func(_ string, n *jsonNode) {
+		if n.Properties == nil || d.times[textOf(n)] < 2 {
+			d.share(n)
+			return
+		}
+		text := textOf(n)
+		name := d.names[text]
+		if d.nodes[name] == nil {
+			alone := *n
+			alone.Description, alone.Default, alone.Examples = "", nil, nil
+			d.nodes[name] = &alone
+			d.share(&alone)
+		}
+		*n = jsonNode{Ref: "#/$defs/" + name, Description: n.Description, Default: n.Default, Examples: n.Examples}
+	})
+}
