@@ -25,7 +25,7 @@ const (
 
 var errManyChecks = errors.New("more than 1,000 checks in one request")
 
-// Check returns the check API:
+// Check returns the check API, which docs/check-api.yaml describes:
 //
 //	POST /v1/check  whether a request may pass: 200, or 429 (403 if blocklisted, 503
 //	                if it cannot be decided or this instance has no room);

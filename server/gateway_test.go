@@ -70,7 +70,10 @@ func start(t testing.TB, s *server.Server) *running {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	return &running{l.Gateway.Addr().String(), l.Check.Addr().String(), l.Admin.Addr().String(), stop}
+	check := l.Check.Addr().String()
+	checkListeners.Store(check, nil)
+	t.Cleanup(func() { checkListeners.Delete(check) })
+	return &running{l.Gateway.Addr().String(), check, l.Admin.Addr().String(), stop}
 }
 
 func listen(t testing.TB) net.Listener {
@@ -119,8 +122,11 @@ func (c conn) send(t testing.TB, method, target string, headers ...string) answe
 	if !slices.ContainsFunc(headers, func(h string) bool { return strings.HasPrefix(h, "Host:") }) {
 		headers = append(headers, "Host: example.com")
 	}
-	fmt.Fprintf(c, "%s %s HTTP/1.1\r\n%s\r\n\r\n", method, target, strings.Join(headers, "\r\n"))
-	return c.answer(t, method)
+	request := fmt.Sprintf("%s %s HTTP/1.1\r\n%s\r\n\r\n", method, target, strings.Join(headers, "\r\n"))
+	_, _ = io.WriteString(c, request)
+	a := c.answer(t, method)
+	holdToCheck(t, c.RemoteAddr(), request, a)
+	return a
 }
 
 // answer reads the next response, of 1xx too.
