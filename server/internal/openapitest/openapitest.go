@@ -55,6 +55,7 @@ func Load(file string) (*Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	doc.OpenAPI = "3.0.4" // has openapi3filter not compile the schema of each header, which is as in 3.0, each time
 	all, err := readAll(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -257,10 +258,12 @@ func (d *Document) schema(at string) (*jsonschema.Schema, error) {
 	return s, err
 }
 
+var escaping = strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D", "*", "%2A")
+
 // pointer is a JSON pointer in a fragment of a URL.
 func pointer(at string, steps ...string) string {
 	for _, step := range steps {
-		at += "/" + strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D", "*", "%2A").Replace(step)
+		at += "/" + escaping.Replace(step)
 	}
 	return at
 }
