@@ -1,8 +1,6 @@
 package config_test
 
 import (
-	"cmp"
-	"fmt"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -12,36 +10,16 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/schema"
+	"github.com/stintdev/stint/internal/schema/rowtest"
 	"github.com/stintdev/stint/server/config"
 )
 
-// Each row says what it is. TestLinks follows where it points to, in docs/settings.md.
-func TestRows(t *testing.T) {
-	n := 0
-	config.Table().Walk("", func(path string, row *schema.Row) {
-		n++
-		switch {
-		case !regexp.MustCompile(`^[A-Z][^\n]*\.$`).MatchString(row.Says):
-			t.Errorf("%s says %q: want sentences", path, row.Says)
-		case row.Default != "" && row.Computed != "":
-			t.Errorf("%s has two values by default", path)
-		case row.Required && (row.Default != "" || row.Computed != ""):
-			t.Errorf("%s is needed, and has a value by default", path)
-		case row.Default == "" && row.Example == "" && row.Shape.Kind != schema.KindMapping:
-			t.Errorf("%s has no example", path)
-		case row.Kind == schema.KindWords && row.Default == "" && !row.Required:
-			t.Errorf("%s: no word of it is the default", path)
-		}
-	})
-	if n < 110 {
-		t.Errorf("%d rows", n)
-	}
-}
+func TestRows(t *testing.T) { rowtest.Complete(t, config.Table(), 110) }
 
 // Each word that a row lists is one, and its bounds are those that the parser has.
 func TestRowsTellWhatIsRead(t *testing.T) {
 	config.Table().Walk("", func(path string, row *schema.Row) {
-		right, wrong := samples(&row.Shape)
+		right, wrong := rowtest.Values(&row.Shape, "x")
 		for _, text := range append(right, row.Default, row.Example) {
 			if _, problem := with(path, text); problem != "" {
 				t.Errorf("%s: %s is refused: %s", path, text, problem)
@@ -55,57 +33,10 @@ func TestRowsTellWhatIsRead(t *testing.T) {
 	})
 }
 
-// samples are values that a row of the shape must take, and some that it must refuse.
-func samples(s *schema.Shape) (right, wrong []string) {
-	outside := func(text, unit string, by int) string {
-		number := strings.TrimRight(text, "KMGTiBsmh")
-		n, err := strconv.Atoi(number)
-		if err != nil {
-			return "nothing"
-		}
-		return strconv.Itoa(n+by) + cmp.Or(text[len(number):], unit)
-	}
-	switch s.Kind {
-	case schema.KindWords:
-		right, wrong = s.Words, []string{"zzqx"}
-	case schema.KindBool:
-		right, wrong = []string{"true", "false"}, []string{"maybe", "1"}
-	case schema.KindNumber, schema.KindDuration, schema.KindSize, schema.KindFloat:
-		unit := ""
-		if s.Kind == schema.KindDuration {
-			unit = "s"
-		}
-		wrong = []string{"zzqx", "[]"}
-		if s.Kind == schema.KindDuration {
-			right = append(right, "7s")
-		}
-		if s.Least != "" && s.Least != "more than 0" {
-			right, wrong = append(right, s.Least), append(wrong, outside(s.Least, unit, -1))
-		} else if s.Least != "" {
-			wrong = append(wrong, "0s", "-1s")
-		}
-		if s.Most != "" {
-			right, wrong = append(right, s.Most), append(wrong, outside(s.Most, unit, 1))
-		}
-	case schema.KindList:
-		wrong = []string{"1"}
-	case schema.KindMapping, schema.KindNames:
-		wrong = []string{"zzqx", "[zzqx]"}
-	}
-	for i := range s.Or { // whatever suits one of them is right
-		more, _ := samples(&s.Or[i])
-		right = append(right, more...)
-		if s.Kind == schema.KindList || s.Or[i].Kind == schema.KindMapping {
-			wrong = nil
-		}
-	}
-	return right, wrong
-}
-
 // aboutOthers are problems of a field with others that are missing.
 var aboutOthers = regexp.MustCompile(`needs|go together|known by their certificates|is for an endpoint`)
 
-// with is what a file that has text at path gives, and the problem at just that place.
+// with is what a file that has text at path gives, and the problem in just that place.
 func with(path, text string) (config.Settings, string) {
 	before, after := "{server: ", "}"
 	for name := range strings.SplitSeq(path, ".") {
@@ -118,7 +49,9 @@ func with(path, text string) (config.Settings, string) {
 	s, err := read(before + text + after)
 	if err != nil && text != "" {
 		for line := range strings.Lines(err.Error()) {
-			if problem, ok := strings.CutPrefix(line, fmt.Sprintf("stint.yaml:1:%d: ", len([]rune(before))+1)); ok && !aboutOthers.MatchString(problem) {
+			place, problem, _ := strings.Cut(strings.TrimPrefix(line, "stint.yaml:1:"), ": ")
+			at, _ := strconv.Atoi(place)
+			if at -= len([]rune(before)) + 1; at >= 0 && at <= len([]rune(text)) && !aboutOthers.MatchString(problem) {
 				return s, problem
 			}
 		}
@@ -133,7 +66,7 @@ func TestRowsAndFields(t *testing.T) {
 		if !row.Shape.IsScalar() && row.Kind != schema.KindList {
 			return
 		}
-		right, _ := samples(&row.Shape)
+		right, _ := rowtest.Values(&row.Shape, "x")
 		n := 0
 		for _, text := range append(right, row.Example) {
 			if text == "" {

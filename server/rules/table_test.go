@@ -3,68 +3,20 @@ package rules_test
 import (
 	"errors"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stintdev/stint/internal/schema"
+	"github.com/stintdev/stint/internal/schema/rowtest"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Each row says what it is, and where it points to is there.
-func TestRows(t *testing.T) {
-	n := 0
-	rules.Table().Walk("", func(path string, row *schema.Row) {
-		n++
-		switch {
-		case !regexp.MustCompile(`^[A-Z][^\n]*\.$`).MatchString(row.Says):
-			t.Errorf("%s says %q: want sentences", path, row.Says)
-		case row.Default != "" && row.Computed != "":
-			t.Errorf("%s has two values by default", path)
-		case row.Required && (row.Default != "" || row.Computed != ""):
-			t.Errorf("%s is needed, and has a value by default", path)
-		case row.Default == "" && row.Example == "":
-			t.Errorf("%s has no example", path)
-		case row.Kind == schema.KindWords && row.Default == "" && row.Computed == "" && !row.Required:
-			t.Errorf("%s: no word of it is the default", path)
-		}
-		if page, anchor, _ := strings.Cut(row.See, "#"); page != "" && !hasAnchor(t, page, anchor) {
-			t.Errorf("%s points at %s, which is not there", path, row.See)
-		}
-	})
-	if n < 100 {
-		t.Errorf("%d rows", n)
-	}
-}
+func TestRows(t *testing.T) { rowtest.Complete(t, rules.Table(), 100) }
 
-var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
-
-func hasAnchor(t *testing.T, page, anchor string) bool {
-	text, err := os.ReadFile("../../docs/" + page)
-	if err != nil {
-		t.Error(err)
-	}
-	if anchor == "" {
-		return err == nil
-	}
-	for line := range strings.Lines(string(text)) {
-		if heading := strings.TrimLeft(line, "#"); heading != line {
-			if strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-") == anchor {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// nonsense is a word that no field takes.
-const nonsense = "zzqx"
-
-var listsFields = regexp.MustCompile(`unknown field "` + nonsense + `" \(fields: (.*)\)`)
+var listsFields = regexp.MustCompile(`unknown field "` + rowtest.Nonsense + `" \(fields: (.*)\)`)
 
 // The mappings that the parser knows are those of the table, with the same fields. The parser is asked:
 // of each mapping, it lists the fields when one is wrong.
@@ -72,7 +24,7 @@ func TestRowsAreWhatIsParsed(t *testing.T) {
 	parsed := map[string][]string{}
 	var ask func(in func(string) string, path string)
 	ask = func(in func(string) string, path string) {
-		m := listsFields.FindStringSubmatch(wrongIn(in("{" + nonsense + ": 1}")))
+		m := listsFields.FindStringSubmatch(wrongIn(in("{" + rowtest.Nonsense + ": 1}")))
 		if m == nil {
 			return
 		}
@@ -119,7 +71,7 @@ func wrongIn(file string) string {
 // is refused there.
 func TestRowsTellWhatIsRead(t *testing.T) {
 	rules.Table().Walk("", func(path string, row *schema.Row) {
-		right, wrong := valuesOf(&row.Shape, path)
+		right, wrong := rowtest.Values(&row.Shape, nameAt(path))
 		for _, text := range append(right, row.Default, row.Example) {
 			if text == "" {
 				continue
@@ -242,61 +194,4 @@ func fileWith(path, text string) (file string, column int) {
 		}
 	}
 	return before + text + after, len([]rune(before)) + 1
-}
-
-// valuesOf returns values that a field of the shape must take, and some that it must refuse.
-func valuesOf(s *schema.Shape, path string) (right, wrong []string) {
-	outside := func(text string, by int) string {
-		number := strings.TrimRight(text, "dhms")
-		n, err := strconv.Atoi(number)
-		if err != nil {
-			return nonsense
-		}
-		return strconv.Itoa(n+by) + text[len(number):]
-	}
-	switch s.Kind {
-	case schema.KindWords:
-		right, wrong = s.Words, []string{nonsense}
-	case schema.KindBool:
-		right, wrong = []string{"true", "false"}, []string{"maybe", "1"}
-	case schema.KindNumber, schema.KindDuration:
-		wrong = []string{nonsense, "[]", "1.5"}
-		if s.Least == "more than 0" {
-			wrong = append(wrong, "0s", "-1s")
-		} else if s.Least != "" {
-			right, wrong = append(right, s.Least), append(wrong, outside(s.Least, -1))
-		}
-		if s.Most != "" {
-			right, wrong = append(right, s.Most), append(wrong, outside(s.Most, 1))
-		}
-	case schema.KindText:
-		wrong = []string{"1", "[a]"}
-	case schema.KindScalar:
-		wrong = []string{"[[a]]"}
-	case schema.KindMapping:
-		wrong = []string{nonsense, "[" + nonsense + "]"}
-	case schema.KindList, schema.KindNames:
-		wrong = []string{nonsense}
-		open, end := "[", "]"
-		if s.Kind == schema.KindNames {
-			open, end = "{"+nameAt(path)+": ", "}"
-		}
-		r, w := valuesOf(s.Item, path)
-		for _, text := range r {
-			right = append(right, open+text+end)
-		}
-		for _, text := range w {
-			wrong = append(wrong, open+text+end)
-		}
-	}
-	for i := range s.Or {
-		more, worse := valuesOf(&s.Or[i], path)
-		right, wrong = append(right, more...), append(wrong, worse...)
-	}
-	if len(s.Or) > 0 { // what suits one of them is right
-		wrong = slices.DeleteFunc(wrong, func(text string) bool {
-			return text == nonsense && s.Kind != schema.KindWords && s.Kind != schema.KindNumber
-		})
-	}
-	return right, wrong
 }
