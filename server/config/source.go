@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -104,11 +105,17 @@ func outside(reference string) (string, error) {
 		}
 		return value, nil
 	}
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	if len(text) > 64<<10 {
+	defer f.Close()
+	const most = 64 << 10
+	text, err := io.ReadAll(io.LimitReader(f, most+1)) // a device has no end
+	if err != nil {
+		return "", err
+	}
+	if len(text) > most {
 		return "", errors.New("the file has more than 64 KiB")
 	}
 	return strings.TrimRight(string(text), "\r\n"), nil

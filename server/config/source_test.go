@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -165,5 +166,25 @@ func TestReferences(t *testing.T) {
 	})
 	if n < 12 {
 		t.Errorf("%d settings expand", n)
+	}
+}
+
+// A file far too long, or one without an end, such as a device, is not read into memory.
+func TestLongFileOfReference(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "long")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int64]string{64 << 10: "", 64<<10 + 1: "the file has more than 64 KiB", 256 << 20: "the file has more than 64 KiB"} {
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := (&config.Source{Files: files(`server: {store: "${file:` + filepath.ToSlash(path) + `}"}`)}).ReadSettings()
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 || want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {
+			t.Errorf("of %d bytes: %v, in %d bytes", size, err, used)
+		}
 	}
 }
