@@ -355,7 +355,7 @@ func (d *descriptors) observe(o envoy.Observer) {
 func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 	x := d.from.Config.XDS
 	if x == nil {
-		go watch(ctx, rules.Watcher{Path: d.config, Envoy: d.directory(), Now: onHangup(ctx)}, d.files, s, d.log, d.note)
+		go watch(ctx, rules.Watcher{Path: d.config, Envoy: d.directory(), Now: onHangup(ctx)}, config.Source{Files: d.files, CheckStore: redislimit.CheckAddress}, s, d.log, d.note)
 		return true
 	}
 	first := make(chan struct{})

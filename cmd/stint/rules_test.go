@@ -80,7 +80,7 @@ func TestServeReloads(t *testing.T) {
 	s.says(t, "rules taken")
 	expect("200 ")
 
-	if err := os.WriteFile(path, []byte("server: {listen: \":1\"}\n"+limited(5, "")), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("server: {max_delay: 3s}\n"+limited(5, "")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {

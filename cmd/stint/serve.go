@@ -77,7 +77,7 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 	var loaded func([]rules.File, error)
 	if settings.Envoy != nil {
 		source := &descriptors{log: log}
-		source.note(c.files, nil)
+		source.note(c.source.Files, nil)
 		e, err := newEnvoy(s, besideGateway(settings.Envoy), &settings, source, log)
 		if err == nil {
 			err = elsewhere(e.Listen(), "--envoy-listen ADDRESS, or the addresses of the section envoy in the file")
@@ -90,7 +90,7 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 		beside, loaded = append(beside, e.Run), source.note
 	}
 	if c.config != "" || c.envoy != nil {
-		go watch(watching, rules.Watcher{Path: c.config, Envoy: c.envoy, Now: onHangup(watching)}, c.files, s, log, loaded)
+		go watch(watching, rules.Watcher{Path: c.config, Envoy: c.envoy, Now: onHangup(watching)}, c.source, s, log, loaded)
 		go reloadFiles(watching, onHangup(watching), s)
 	}
 	return s.Run(ctx, listeners, beside...)

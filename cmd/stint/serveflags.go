@@ -20,7 +20,7 @@ import (
 
 type choice struct {
 	config string
-	files  []rules.File // of config
+	source config.Source // as load has read it
 	limits []string
 	key    string
 	demo   bool
@@ -101,12 +101,12 @@ func (c *choice) load(environ []string) (config.Settings, *rules.Set, error) {
 		if files, c.envoy, err = new(envoyFiles).read(c.config, source.Given); err != nil {
 			return config.Settings{}, nil, err
 		}
-		c.files = files
 	}
 	if err := c.checkEnvoy(files, source.Given); err != nil {
 		return config.Settings{}, nil, errUsage{err}
 	}
 	source.Files = files
+	c.source = source
 	settings, set, err := source.Read()
 	switch {
 	case err == nil && settings.RulesFrom == config.FromFleet && c.envoy != nil:

@@ -17,15 +17,18 @@ import (
 )
 
 // watch takes over rules as the configuration changes from files, until ctx is done. On an error it
-// logs, and the rules stay. loaded is told of each attempt; it may be nil.
-func watch(ctx context.Context, w rules.Watcher, files []rules.File, s *server.Server, log *slog.Logger, loaded func([]rules.File, error)) {
-	before, _ := config.ReadSettings(files, nil) // without what flags have changed
+// logs, and the rules stay. loaded is told of each attempt; it may be nil. What source gives besides its
+// files is read with each of them: without it, a file may lack what it needs.
+func watch(ctx context.Context, w rules.Watcher, source config.Source, s *server.Server, log *slog.Logger, loaded func([]rules.File, error)) {
+	before, _ := source.ReadSettings()
 	refused := false
 	w.Changed = func(files []rules.File, err error) {
 		var settings config.Settings
 		var set *rules.Set
 		if err == nil {
-			settings, set, err = config.Read(files, redislimit.CheckAddress)
+			now := source
+			now.Files = files
+			settings, set, err = now.Read()
 		}
 		refused = !takeRules(s, set, err, log, refused, func() {
 			if loaded != nil {
@@ -36,7 +39,7 @@ func watch(ctx context.Context, w rules.Watcher, files []rules.File, s *server.S
 			log.Warn("the section server has changed; that takes a restart")
 		}
 	}
-	w.Run(ctx, files)
+	w.Run(ctx, source.Files)
 }
 
 // takeRules takes over set, or logs why it is not, and returns false. err says what is wrong with it.

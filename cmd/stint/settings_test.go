@@ -57,3 +57,20 @@ rules: [{name: a, key: client.ip, limits: [1 per 1s]}]
 		t.Errorf("not logged:\n%s", log)
 	}
 }
+
+// A file that needs a variable or a flag to be whole is read with them after the start, too; a change that
+// they hide takes no restart.
+func TestReloadWithGivenSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, path, "server: {jwt: {issuer: a}, max_delay: 3s}\n"+limited(2, ""))
+	t.Setenv("STINT_SERVER_JWT_TRUSTED", "true")
+	t.Setenv("STINT_SERVER_MAX_DELAY", "4s")
+	s := serving(t, "--config", path)
+	put(t, path, "server: {jwt: {issuer: a}, max_delay: 5s}\n"+limited(3, ""))
+	s.says(t, "rules taken", "count=1")
+	put(t, path, "server: {jwt: {issuer: b}, max_delay: 5s}\n"+limited(4, ""))
+	s.says(t, "takes a restart")
+	if log := s.log.String(); strings.Contains(log, "not taken") || strings.Count(log, "takes a restart") != 1 {
+		t.Errorf("logged:\n%s", log)
+	}
+}
