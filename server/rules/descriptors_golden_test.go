@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint/internal/golden"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -18,7 +19,9 @@ func TestDescriptorsGolden(t *testing.T) {
 		t.Fatalf("no testdata: %v", err)
 	}
 	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) { goldenOf(t, path, func(text string) string { return outcomeOf(storyFiles(text)) }) })
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			golden.Run(t, path, func(_ *testing.T, text string) string { return outcomeOf(storyFiles(text)) })
+		})
 	}
 }
 

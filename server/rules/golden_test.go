@@ -1,10 +1,8 @@
 package rules_test
 
 import (
-	"flag"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,10 +11,9 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/errorformat"
+	"github.com/stintdev/stint/internal/golden"
 	"github.com/stintdev/stint/server/rules"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected part of testdata/*.txt")
 
 // TestGolden parses the rules files in testdata/*.txt. Each file there tells
 // stories: a line "=== what it shows", a rules file, a line "---", and what Parse
@@ -27,29 +24,9 @@ func TestGolden(t *testing.T) {
 		t.Fatalf("no testdata: %v", err)
 	}
 	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) { goldenOf(t, path, outcome) })
-	}
-}
-
-func goldenOf(t *testing.T, path string, outcome func(text string) string) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rewritten strings.Builder
-	for _, story := range strings.Split("\n"+string(data), "\n=== ")[1:] {
-		title, rest, _ := strings.Cut(story, "\n")
-		file, want, _ := strings.Cut(rest, "---\n")
-		got := outcome(file)
-		fmt.Fprintf(&rewritten, "=== %s\n%s---\n%s\n", title, file, got)
-		if want := strings.TrimRight(want, "\n") + "\n"; got != want && !*update {
-			t.Errorf("%s:\n%s\ngot:\n%swant:\n%s", title, file, got, want)
-		}
-	}
-	if *update {
-		if err := os.WriteFile(path, []byte(strings.TrimRight(rewritten.String(), "\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			golden.Run(t, path, func(_ *testing.T, file string) string { return outcome(file) })
+		})
 	}
 }
 
