@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/schema/rowtest"
 	"github.com/stintdev/stint/internal/yamlnode"
@@ -96,6 +97,28 @@ func TestRowsTellWhatIsRead(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A field that has its value by default is as one that is left out.
+func TestRowsTellDefaults(t *testing.T) {
+	// Limits and penalties show what they were written with.
+	same := strings.NewReplacer(" buckets 10", "", " retry 1s", "", "Growth:1 ", "Growth:0 ",
+		"ForgetAfter:"+algo.DefaultForget.String(), "ForgetAfter:0s", "MaxBan:"+algo.MaxBan.String(), "MaxBan:0s")
+	n := 0
+	rules.Table().Walk("", func(path string, row *schema.Row) {
+		if row.Default == "" {
+			return
+		}
+		n++
+		with, _ := fileWith(path, row.Default)
+		without, _ := fileWith(path, "")
+		if with, without := same.Replace(outcome(with)), same.Replace(outcome(without)); with != without {
+			t.Errorf("%s: with %s, it is\n%s\nwithout\n%s", path, row.Default, with, without)
+		}
+	})
+	if n < 25 {
+		t.Errorf("%d fields have a value by default", n)
+	}
 }
 
 // beside are the fields that stand beside others in a file that is right: for each field of a mapping,
