@@ -54,7 +54,8 @@ func digits(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func placeholderNames() []string {
+// Placeholders returns the names of what a text may name.
+func Placeholders() []string {
 	names := make([]string, len(placeholders))
 	for i := range placeholders {
 		names[i] = placeholders[i].name
@@ -148,7 +149,7 @@ type span struct{ from, to, holder int }
 // spans finds the placeholders in a text. Other braces stay as they are, unless they have a name in them
 // that is nearly one. offset is the place of an error, in bytes.
 func spans(text string) (all []span, offset int, err error) {
-	names := placeholderNames()
+	names := Placeholders()
 	for i := 0; i < len(text); i++ {
 		if text[i] != '{' {
 			continue

@@ -1,5 +1,7 @@
 package rules
 
+import "strings"
+
 // For tests of package rules_test.
 const (
 	MaxRules   = maxRules
@@ -23,3 +25,21 @@ func FreeRoots() []string { return freeRoots }
 
 // Use is what an endpoint does to tokens.
 func (e Endpoint) Use() string { return e.use.String() }
+
+// Measures are the functions of conditions of alerts: for each, how it may be called.
+func Measures() map[string][]string {
+	all := map[string][]string{}
+	for name, m := range measures {
+		for n := m.least; n <= len(m.args); n++ {
+			args := make([]string, n)
+			for i, a := range m.args[:n] {
+				args[i] = [...]string{ruleArgument: "RULE", outcomeArgument: "OUTCOME", quantileArgument: "Q"}[a]
+			}
+			all[name] = append(all[name], name+"("+strings.Join(args, ", ")+")")
+		}
+	}
+	return all
+}
+
+// AlertOutcomes are the outcomes that the measure rate knows.
+func AlertOutcomes() []string { return alertOutcomes }
