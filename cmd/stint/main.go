@@ -127,7 +127,7 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 		commands []*cobra.Command
 	}{
 		{"Run", []*cobra.Command{initCommand(), serveCommand(errs), envoyCommand(errs), simulateCommand()}},
-		{"Rules", []*cobra.Command{rulesCommand(), generateCommand()}},
+		{"Rules", []*cobra.Command{rulesCommand(), schemaCommand(), generateCommand()}},
 		{"Live control", []*cobra.Command{switchCommand(), overrideCommand(), safelistCommand(), blocklistCommand(), banCommand(), keyCommand(), alertCommand()}},
 		{"Look", []*cobra.Command{statusCommand(), topCommand(), watchCommand(), offendersCommand(), auditCommand(), explainCommand(), versionCommand()}},
 	} {

@@ -117,7 +117,11 @@ func (s *Shape) jsonNodeAlone() *jsonNode {
 	case KindBool:
 		return &jsonNode{Type: "boolean"}
 	case KindNumber:
-		return &jsonNode{Type: "integer", Minimum: json.Number(s.Least), Maximum: json.Number(s.Most)}
+		n := &jsonNode{Type: "integer", Pattern: s.Pattern, Minimum: json.Number(s.Least), Maximum: json.Number(s.Most)}
+		if s.Pattern != "" {
+			n.Type = []string{"integer", "string"}
+		}
+		return n
 	case KindFloat: // it may be quoted
 		return &jsonNode{Type: []string{"number", "string"}, Pattern: `^[+]?[0-9.]`, Minimum: json.Number(s.Least), Maximum: json.Number(s.Most)}
 	case KindDuration:
@@ -196,10 +200,10 @@ func (s *Shape) wordsNode() *jsonNode {
 			n.Enum = append(n.Enum, v)
 		}
 	}
-	if !s.AnyCase {
+	if s.Pattern == "" {
 		return n
 	}
-	return &jsonNode{AnyOf: []*jsonNode{n, {Type: "string", Pattern: "^" + AnyCase(s.Words...) + "$"}}}
+	return &jsonNode{AnyOf: []*jsonNode{n, {Type: "string", Pattern: s.Pattern}}}
 }
 
 // AnyCase is a regular expression for one of a few words in any case, without the flags that some

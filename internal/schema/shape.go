@@ -5,13 +5,14 @@ type Shape struct {
 	Kind Kind
 	// What says in words which text it is: address, URL, file.
 	What string
-	// Words are all that there are, of KindWords. AnyCase means that they may be in capitals, too.
-	Words   []string
-	AnyCase bool
+	// Words are all that there are, of KindWords.
+	Words []string
 	// Least and Most bound a number, a duration or a size, both included, as a file has it; empty: no
 	// bound.
 	Least, Most string
-	// Pattern is a regular expression that texts must match; empty: any may be right.
+	// Pattern is a regular expression that texts must match; empty: any may be right. Of KindWords, it
+	// matches other spellings of the words, such as those in capitals, and of KindNumber, what may be
+	// quoted; empty: there are none.
 	Pattern string
 	// Item is each of a list, or each value of a mapping whose names the file chooses.
 	Item *Shape

@@ -55,7 +55,7 @@ const defaultInFlight = 10_000
 
 func (i *Instance) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
-		{Name: "limit", Value: schema.Parsed(r, &i.Limit, stint.ParseLimit, schema.Scalar("limit", "")), Example: "20000 per 1s burst 1000",
+		{Name: "limit", Value: schema.Parsed(r, &i.Limit, stint.ParseLimit, schema.Limit()), Example: "20000 per 1s burst 1000",
 			Says: "Bounds the requests that the rules allow here, at both together, one unit each. Without it, there is no bound."},
 		{Name: "in_flight", Value: byMemory(r, &i.InFlight, 1, 1<<31), Computed: "by memory, up to 10,000", Example: "2000",
 			Says: "Bounds the requests in flight at once at the gateway, and as many at the check API. One client cannot take all of them."},

@@ -23,7 +23,7 @@ type CORS struct {
 
 func (c *CORS) rows(r *yamlnode.Reader) schema.Rows {
 	p := &c.Policy
-	origin := schema.Scalar("origin", `^(\*|[a-z][a-z0-9+.-]*://[^/]+)$`)
+	origin := schema.Scalar("origin", `^(\*|null|[^A-Z/]+://[^A-Z/]+)$`)
 	return schema.Rows{
 		{Name: "origins", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &origin}.OrElse(schema.Words("upstream")), func(n *yamlnode.Node) { c.readOrigins(r, n) }), Required: true, Example: `["https://app.example.com"]`,
 			Says: "Which origins may read answers, or upstream: those that the upstream of the same route last allowed."},

@@ -28,7 +28,7 @@ func Table() schema.Rows {
 		{Name: "alerts", Value: listOf(mappingShape(alertRows)), Example: `[{name: refused, when: block_rate() > 0.1}]`, See: "alerts.md",
 			Says: "When to send messages about what is measured, " + upTo(maxAlerts) + "."},
 
-		{Name: "trusted_proxies", Value: listOf(schema.Scalar("network or address", "")), Example: "[10.0.0.0/8]", See: "rules.md#addresses-of-clients",
+		{Name: "trusted_proxies", Value: listOf(schema.Scalar("network or address", "^[0-9A-Fa-f:.]+(/[0-9]+)?$")), Example: "[10.0.0.0/8]", See: "rules.md#addresses-of-clients",
 			Says: "Networks of the proxies before Stint that tell the client's address truly, " + upTo(maxListed) + "."},
 		{Name: "ipv6_prefix", Value: shaped(numberShape(1, 128)), Default: strconv.Itoa(defaultIPv6Prefix), See: "rules.md#keys",
 			Says: "How many bits of an IPv6 address tell clients apart in keys. In one file only."},
@@ -52,7 +52,7 @@ func ruleRows() schema.Rows {
 			Says: "Tells rules apart, in all files: 1 to 64 of A-Z a-z 0-9 _ . : / -. Its counts are kept under it."},
 		{Name: "match", Value: shaped(conditionShape), Computed: "every request", Example: `request.path.is("/login")`, See: "rules.md#expressions",
 			Says: "A condition: to which requests the rule applies."},
-		{Name: "key", Value: shaped(schema.Scalar("expression (key)", "")), Default: "'" + defaultKey + "'", Example: "client.ip", See: "rules.md#keys",
+		{Name: "key", Value: shaped(schema.Scalar("expression (key)", "[!-~]")), Default: "'" + defaultKey + "'", Example: "client.ip", See: "rules.md#keys",
 			Says: "An expression: whom or what the limits count. A request for which it is missing is not counted by the rule."},
 		{Name: "limits", Value: listOf(limitShape.OrElse(mappingShape(limitRows))), Example: `["5 per 1m", "100 per 1d"]`, See: "algorithms.md",
 			Says: "The limits, " + upTo(maxLimits) + ", each as a text or a mapping. A request passes all of them or none. A rule needs them, unless its penalty has on_status."},
@@ -93,11 +93,11 @@ func costRows() schema.Rows {
 			Says: "What is charged if cost_after finds nothing: keep, what was held; give_back, nothing."},
 		{Name: "debt", Value: shaped(debtShape), Computed: "unbounded; of a bucket, its capacity", Example: "50%", See: "rules.md#what-requests-cost",
 			Says: "How far charges may exceed a budget: a number of units, or a share of it up to " + strconv.Itoa(maxDebt) + "%."},
-		{Name: "max_hold", Value: shaped(schema.Scalar("share", "^([1-9][0-9]?|100)%$")), Computed: "100%", Example: "50%", See: "rules.md#what-requests-cost",
+		{Name: "max_hold", Value: shaped(schema.Scalar("share", "^0*([1-9][0-9]?|100)%$")), Computed: "100%", Example: "50%", See: "rules.md#what-requests-cost",
 			Says: "The largest share of a budget that one request holds, 1% to 100%."},
 		{Name: "tokens", Value: shaped(wordsShape(OpenAI, Anthropic, Gemini).OrElse(mappingShape(tokensRows))), Example: "openai", Computed: "none", See: "rules.md#tokens-of-language-models",
 			Says: "A preset of cost, cost_after and unit for an API of language models, or a mapping with its settings."},
-		{Name: "unreadable_body", Value: shaped(schema.Words("refuse", "default").OrElse(numberShape(1, math.MaxInt64))), Computed: "refuse; default, if the rule has tokens", Example: "default", See: "rules.md#expressions",
+		{Name: "unreadable_body", Value: shaped(unreadableShape), Computed: "refuse; default, if the rule has tokens", Example: "default", See: "rules.md#expressions",
 			Says: "What becomes of a request whose body cannot be read, if the rule reads it: refuse answers 400, default treats it as one without fields, and a number is what it costs."},
 	}
 }
@@ -140,15 +140,16 @@ func repeatableRows() schema.Rows {
 
 // The kinds of values that several fields have.
 var (
-	boolShape      = schema.Shape{Kind: schema.KindBool, What: "true or false"}
-	conditionShape = schema.Scalar("expression (bool)", "")
-	costShape      = schema.Scalar("number, or expression (number)", "")
-	limitShape     = schema.Scalar("limit", "")
-	nameShape      = schema.Shape{Kind: schema.KindText, What: "name", Pattern: "^[A-Za-z0-9_.:/-]{1,64}$"}
-	headerShape    = schema.Scalar("header", "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-	debtShape      = numberShape(0, math.MaxInt64).OrElse(schema.Scalar("share", "^[0-9]{1,4}%$"))
-	lineShape      = schema.Shape{Kind: schema.KindText, What: "text"}
-	messageShape   = lineShape.OrElse(namesShape(lineShape))
+	boolShape       = schema.Shape{Kind: schema.KindBool, What: "true or false"}
+	conditionShape  = schema.Scalar("expression (bool)", "[A-Za-z<=>]")
+	costShape       = schema.Scalar("number, or expression (number)", "[!-~]")
+	limitShape      = schema.Limit()
+	nameShape       = schema.Shape{Kind: schema.KindText, What: "name", Pattern: "^[A-Za-z0-9_.:/-]{1,64}$"}
+	headerShape     = schema.Scalar("header", "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	debtShape       = quotable(numberShape(0, math.MaxInt64)).OrElse(schema.Scalar("share", "^[+]?[0-9]+%$"))
+	unreadableShape = schema.Words("refuse", "default").OrElse(quotable(numberShape(1, math.MaxInt64)))
+	lineShape       = schema.Shape{Kind: schema.KindText, What: "text"}
+	messageShape    = lineShape.OrElse(namesShape(lineShape))
 )
 
 func shaped(s schema.Shape) schema.Value { return schema.Value{Shape: s} }
@@ -176,12 +177,21 @@ func durationShape(least, most string) schema.Shape {
 	return schema.Shape{Kind: schema.KindDuration, What: "duration", Least: least, Most: most}
 }
 
+// quotable is a number that may be quoted.
+func quotable(number schema.Shape) schema.Shape {
+	number.Pattern = "^[+]?[0-9]+$"
+	return number
+}
+
+// wordsShape is the text of one of all, in any case.
 func wordsShape[T fmt.Stringer](all ...T) schema.Shape {
 	words := make([]string, len(all))
 	for i, v := range all {
 		words[i] = v.String()
 	}
-	return schema.Words(words...)
+	shape := schema.Words(words...)
+	shape.Pattern = "^" + schema.AnyCase(words...) + "$"
+	return shape
 }
 
 func upTo(n int) string { return fmt.Sprintf("at most %d", n) }

@@ -16,7 +16,7 @@ func limitRows() schema.Rows {
 			Says: "How many units are allowed in the period; 0: nothing passes. How large it may be depends on the period, too."},
 		{Name: "period", Value: shaped(durationShape("1ms", "26062d")), Example: "1m", See: "algorithms.md",
 			Says: "The time in which the amount is allowed. It is needed, but for a limit with per and for in_flight, which have none."},
-		{Name: "algorithm", Value: shaped(wordsShape(algorithms...)), Computed: stint.TokenBucket.String() + "; " + stint.FixedWindow.String() + ", if the limit has per", Example: stint.FixedWindow.String(), See: "algorithms.md",
+		{Name: "algorithm", Value: shaped(schema.Algorithm()), Computed: stint.TokenBucket.String() + "; " + stint.FixedWindow.String() + ", if the limit has per", Example: stint.FixedWindow.String(), See: "algorithms.md",
 			Says: "How the limit counts."},
 		{Name: "burst", Value: shaped(numberShape(1, algo.Exact-1)), Computed: "the amount", Example: "20", See: "algorithms.md#how-each-algorithm-counts",
 			Says: "How many units pass at once, of a token_bucket or leaky_bucket."},
@@ -30,7 +30,7 @@ func limitRows() schema.Rows {
 			Says: "The day with which a window of per begins: of a week such as sunday, of a month from 1 to 31, of a year such as 04-06."},
 		{Name: "cost", Value: shaped(costShape), Computed: "the rule's", Example: "10", See: "rules.md#what-requests-cost",
 			Says: "What a request takes of this limit alone. A budget has none."},
-		{Name: "lease", Value: shaped(schema.Scalar("share", "^([1-9]|[1-4][0-9]|50)%$")), Computed: "none", Example: "5%", See: "leases.md",
+		{Name: "lease", Value: shaped(schema.Scalar("share", "^0*([1-9]|[1-4][0-9]|50)%$")), Computed: "none", Example: "5%", See: "leases.md",
 			Says: "The share of the limit that instances may have charged ahead, 1% to " + strconv.Itoa(limittext.MaxLease) + "%, so that they ask the store less often. A token_bucket or fixed_window may have it."},
 		{Name: "hold", Value: shaped(boolShape.OrElse(durationShape("1ms", "24h"))), Default: "false", Example: "45s", See: "holds.md",
 			Says: "The limit is held while a request runs, and charged when it ends: true, or how long a hold lasts that is not renewed (true: " + limittext.Duration(stint.DefaultHold) + ")."},
@@ -40,8 +40,6 @@ func limitRows() schema.Rows {
 			Says: "How far charges may exceed this limit, in units or as a share of it."},
 	}
 }
-
-var algorithms = []stint.Algorithm{stint.TokenBucket, stint.LeakyBucket, stint.FixedWindow, stint.SlidingLog, stint.SlidingWindow, stint.InFlight}
 
 func penaltyRows() schema.Rows {
 	const longest = "36500d"
