@@ -25,14 +25,11 @@ import (
 // serveEnvoy serves Envoy's listeners over TLS with the certificates of s, which were opened.
 func serveEnvoy(t *testing.T, s *server.Server, files *config.TLSFiles, san string) (address string) {
 	t.Helper()
-	return startEnvoy(t, s, &envoy.Settings{
-		GRPCListen: "127.0.0.1:0",
-		TLS:        envoy.TLS{Use: true, Certificate: files.Cert, Key: files.Key, ClientAuthority: files.ClientCA, ClientSAN: san},
-	}).Addr("gRPC").String()
+	return startEnvoy(t, s, &config.Envoy{Listen: "127.0.0.1:0", TLS: files, ClientName: san}).Addr("gRPC").String()
 }
 
 // startEnvoy serves Envoy's listeners of these settings until the test ends.
-func startEnvoy(t *testing.T, s *server.Server, settings *envoy.Settings) *envoy.Server {
+func startEnvoy(t *testing.T, s *server.Server, settings *config.Envoy) *envoy.Server {
 	t.Helper()
 	e := envoy.New(envoy.Config{
 		Decider: s, Settings: settings, Certificate: s.Certificate, WatchHTTP2: s.WatchHTTP2, Trace: s.CallTracer(),
@@ -92,8 +89,8 @@ func TestEnvoyClientCertificates(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	if err := envoy.New(envoy.Config{Decider: s, Certificate: s.Certificate, Settings: &envoy.Settings{
-		GRPCListen: "127.0.0.1:0", TLS: envoy.TLS{Use: true, Certificate: files.Cert, Key: files.Key, ClientSAN: "x"},
+	if err := envoy.New(envoy.Config{Decider: s, Certificate: s.Certificate, Settings: &config.Envoy{
+		Listen: "127.0.0.1:0", TLS: &config.TLSFiles{Cert: files.Cert, Key: files.Key}, ClientName: "x",
 	}}).Listen(); err == nil || !strings.Contains(err.Error(), "authority") {
 		t.Errorf("a name without an authority: %v", err)
 	}

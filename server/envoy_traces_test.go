@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/config"
 )
 
 // A call of Envoy's has a span, which continues Envoy's trace, with that of its decision in it. A
@@ -21,7 +21,7 @@ import (
 func TestTraceOfEnvoy(t *testing.T) {
 	c := newCollector(t)
 	s := newServer(t, "rules:\n  - {name: all, key: client.ip, limits: [1 per 1h]}\n", c.sends())
-	e := startEnvoy(t, s, &envoy.Settings{GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0"})
+	e := startEnvoy(t, s, &config.Envoy{Listen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0"})
 	conn, err := grpc.NewClient("passthrough:///"+e.Addr("gRPC").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/server"
-	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/config"
 )
 
 // h2conn is a connection of HTTP/2 whose client sends what it likes.
@@ -90,13 +90,13 @@ func TestAttackHTTP2Frames(t *testing.T) {
 	ca := newAuthority(t)
 	files := ca.sign(t, "server").write(t, nil)
 	up := upstream(t, who("up"))
-	run := func(secure envoy.TLS, changes ...func(*server.Config)) *takesHTTP2 {
+	run := func(secure *config.TLSFiles, changes ...func(*server.Config)) *takesHTTP2 {
 		s := newServer(t, many, append(changes, everythingTo(up))...)
 		s.SetHeaderTimeout(300 * time.Millisecond)
-		e := startEnvoy(t, s, &envoy.Settings{GRPCListen: "127.0.0.1:0", TLS: secure})
+		e := startEnvoy(t, s, &config.Envoy{Listen: "127.0.0.1:0", TLS: secure})
 		return &takesHTTP2{start(t, s), e.Addr("gRPC").String()}
 	}
-	g, plain := run(envoy.TLS{Use: true, Certificate: files.Cert, Key: files.Key}, withTLS(files, files, files)), run(envoy.TLS{})
+	g, plain := run(&config.TLSFiles{Cert: files.Cert, Key: files.Key}, withTLS(files, files, files)), run(nil)
 	stop := time.Now().Add(attack.Time(t, 0))
 	for round := 0; round == 0 || time.Now().Before(stop); round++ {
 		for name, dial := range g.listeners(plain, ca.trusting(t)) {

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/envoy"
 )
 
 // answers is an error of the test if a request of good faith is not answered.
@@ -241,7 +240,7 @@ func saysEnough(conn io.Reader) bool {
 func TestRapidResetOfGRPC(t *testing.T) {
 	s := newServer(t, generous)
 	g := start(t, s)
-	address := startEnvoy(t, s, &envoy.Settings{GRPCListen: "127.0.0.1:0"}).Addr("gRPC").String()
+	address := startEnvoy(t, s, &config.Envoy{Listen: "127.0.0.1:0"}).Addr("gRPC").String()
 	call := string(headerBlock([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "x"},
 		{Name: ":path", Value: "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},

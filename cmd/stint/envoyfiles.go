@@ -1,7 +1,8 @@
 package main
 
 import (
-	"cmp"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -21,41 +22,70 @@ func (e *envoyFiles) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&e.merge, "merge-domains", false, "let several of Envoy's files have one domain, as MERGE_DOMAIN_CONFIG does")
 }
 
-// read reads the rules files at path, which may be empty if there is a directory, and then the files in
-// e's directory, or else in the one that the settings name, which are those of the rules files and what is
-// given. from is that
-// directory; nil: there is none.
-func (e *envoyFiles) read(path string, given []config.Given) (files []rules.File, from *rules.EnvoyFiles, err error) {
-	from = &rules.EnvoyFiles{Path: e.directory, IgnoreDotFiles: true, MergeDomains: e.merge}
+// configFiles are the files of a configuration.
+type configFiles struct {
+	own         []rules.File      // rules and settings
+	descriptors []rules.File      // of Envoy's form
+	from        *rules.EnvoyFiles // where descriptors are; nil: nowhere
+	wrong       error             // with descriptors, where the start may do without them
+}
+
+func (c *configFiles) all() []rules.File { return orEmpty(slices.Concat(c.own, c.descriptors)) }
+
+// orEmpty returns files, or one without rules if there are none.
+func orEmpty(files []rules.File) []rules.File {
+	if len(files) == 0 {
+		return []rules.File{{Name: "no configuration", Data: []byte("rules: []")}}
+	}
+	return files
+}
+
+// read reads the rules files at path, and then the files in e's directory, or else in the one that the
+// settings name, which are those of the rules files and what is given. path may be empty if there is a
+// directory, or if a management server is given.
+func (e *envoyFiles) read(path string, given []config.Given) (files configFiles, err error) {
+	files.from = &rules.EnvoyFiles{Path: e.directory, IgnoreDotFiles: true, MergeDomains: e.merge}
+	managed := false
 	for _, g := range given {
-		if g.Path == "envoy.directory" {
-			from.Path = g.Text
+		switch {
+		case g.Path == "envoy.directory":
+			files.from.Path = g.Text
+		case strings.HasPrefix(g.Path, "envoy.xds."):
+			managed = true
 		}
 	}
-	if path != "" || from.Path == "" {
-		if files, err = rules.Read(path); err != nil {
-			return nil, nil, err
+	if path != "" || files.from.Path == "" && !managed {
+		if files.own, err = rules.Read(path); err != nil {
+			return files, err
 		}
 	}
-	settings, err := (&config.Source{Files: files, Given: given, FormOnly: true}).ReadSettings()
+	settings, err := (&config.Source{Files: files.own, Given: given, FormOnly: true}).ReadSettings()
+	startWithout := false
 	if err == nil && settings.Envoy != nil { // an error is reported with those of the rules
-		from.Path = cmp.Or(from.Path, settings.Envoy.Directory)
-		from.MergeDomains = from.MergeDomains || settings.Envoy.MergeDomains
+		startWithout = settings.Envoy.StartWithoutDescriptors
+		if from := settings.Envoy.Files(); from != nil && e.directory == "" {
+			files.from = from
+		}
+		files.from.MergeDomains = e.merge || settings.Envoy.MergeDomains
 	}
-	if from.Path == "" {
-		return files, nil, nil
+	if files.from.Path == "" {
+		files.from = nil
+		return files, nil
 	}
-	more, err := from.Read()
-	return append(files, more...), from, err
+	files.descriptors, err = files.from.Read()
+	if startWithout {
+		files.wrong, err = err, nil
+	}
+	return files, err
 }
 
 // config is the configuration in the files that read finds, which may be those of another machine.
 func (e *envoyFiles) config(path string) (config.Settings, *rules.Set, error) {
-	files, _, err := e.read(path, nil)
+	files, err := e.read(path, nil)
 	if err != nil {
 		return config.Settings{}, nil, err
 	}
-	return (&config.Source{Files: files, CheckStore: redislimit.CheckAddress, FormOnly: true}).Read()
+	return (&config.Source{Files: files.all(), CheckStore: redislimit.CheckAddress, FormOnly: true}).Read()
 }
 
 func readConfig(path string) (config.Settings, *rules.Set, error) {

@@ -15,11 +15,11 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/rules"
 )
 
 func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, errs *server.LogWriter) error {
@@ -29,71 +29,106 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 	}
 	signal.Ignore(syscall.SIGPIPE) // else it would end with whoever reads its log
 	log, access := errs.Loggers(settings.Log)
-	if _, unknown := config.Environment(environ); len(unknown) > 0 {
-		log.Warn("these environment variables name no setting", "variables", strings.Join(unknown, ", "))
-	}
+	c.warn(environ, log)
 	footprint := settings.FitMemory()
 	footprint.Log(log)
 	limitMemory(&footprint, log)
 	of := server.Config{
 		Settings: settings, Rules: set, Log: log, AccessLog: access, LogDropped: errs.Dropped, Program: "stint " + version(),
 	}
-	done, err := of.OpenStore(nil)
+	var running atomic.Pointer[server.Server]
+	if e := settings.Envoy; e != nil {
+		of.Calls = server.Calls{Each: e.Each, Quota: e.QuotaMode}
+	}
+	done, err := of.OpenStore(sharedKeys(settings.Envoy, &running))
 	if err != nil {
 		return err
 	}
 	defer done()
-	settings = of.Settings
-	logFindings(log, slices.Concat(settings.Findings(set), set.Findings), nil)
+	logFindings(log, slices.Concat(of.Settings.Findings(set), set.Findings), nil)
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	watchEviction(watching, of.Limiter.Store, log)
-	gateway := c.demo || len(settings.Routes) > 0
-	if settings.CheckListen == config.Off && !gateway && settings.Envoy == nil {
+	if c.demo {
+		upstream, stop := demoUpstream()
+		defer stop()
+		of.Settings.Routes = []config.Route{{Path: "/", Upstream: upstream}}
+	}
+	if s := &of.Settings; s.CheckListen == config.Off && len(s.Routes) == 0 && s.Envoy == nil {
 		return errors.New("nothing to serve: check_listen is off, and there are no routes")
 	}
-	listeners, err := listen(&settings, gateway, log)
+	s := server.New(of)
+	running.Store(s)
+	listeners, beside, err := c.open(watching, s, &of.Settings, log)
+	if errors.Is(err, errStopped) {
+		s.Close()
+		return nil
+	}
 	if err != nil {
+		s.Close()
 		return err
 	}
-	if !gateway {
-		log.Info("no gateway, because there are no routes: set --upstream, or routes in the file")
-	}
 	if c.demo {
-		stop, err := startDemo(&settings, listeners, out)
-		if err != nil {
-			listeners.Close()
-			return err
-		}
-		defer stop()
-	}
-	of.Settings = settings
-	if e := settings.Envoy; e != nil {
-		of.Calls.Each = e.Each
-	}
-	s := server.New(of)
-	log.Info("rules", "version", set.Version, "count", len(set.Rules))
-	var beside []func(context.Context) error
-	var loaded func([]rules.File, error)
-	if settings.Envoy != nil {
-		source := &descriptors{log: log}
-		source.note(c.source.Files, nil)
-		e, err := newEnvoy(s, besideGateway(settings.Envoy), &settings, source, log)
-		if err == nil {
-			err = elsewhere(e.Listen(), "--envoy-listen ADDRESS, or the addresses of the section envoy in the file")
-		}
-		if err != nil {
-			listeners.Close()
-			s.Close()
-			return err
-		}
-		beside, loaded = append(beside, e.Run), source.note
-	}
-	if c.config != "" || c.envoy != nil {
-		go watch(watching, rules.Watcher{Path: c.config, Envoy: c.envoy, Now: onHangup(watching)}, c.source, s, log, loaded)
-		go reloadFiles(watching, onHangup(watching), s)
+		tellDemo(&of.Settings, listeners, out)
 	}
 	return s.Run(ctx, listeners, beside...)
+}
+
+// warn logs which variables have no effect.
+func (c *choice) warn(environ []string, log *slog.Logger) {
+	if _, unknown := config.Environment(environ); len(unknown) > 0 {
+		log.Warn("these environment variables name no setting", "variables", strings.Join(unknown, ", "))
+	}
+	if len(c.unused) > 0 {
+		log.Warn("these environment variables have no effect", "variables", strings.Join(c.unused, ","))
+	}
+	if c.asEnvoy && !slices.ContainsFunc(c.given, func(g config.Given) bool { return g.Path == "store" }) {
+		log.Warn("counts are kept in memory, by this instance alone, because REDIS_URL is not set; REDIS_URL=memory does the same without this warning")
+	}
+}
+
+// errStopped means that the program was told to stop before it had opened its listeners.
+var errStopped = errors.New("stopped before there were descriptors")
+
+// open follows the sources of rules, waits for descriptors if they must come first, and opens all
+// listeners of the settings, or none. beside are to run with s.
+func (c *choice) open(ctx context.Context, s *server.Server, settings *config.Settings, log *slog.Logger) (listeners server.Listeners, beside []func(context.Context) error, err error) {
+	source := c.sources(settings, log)
+	var e *envoyService
+	if settings.Envoy != nil {
+		if e, err = newEnvoy(s, settings, source, log); err != nil {
+			return listeners, nil, err
+		}
+	}
+	if !source.follow(ctx, s) {
+		return listeners, nil, errStopped
+	}
+	if c.config != "" || settings.Envoy != nil {
+		go reloadFiles(ctx, onHangup(ctx), s)
+	}
+	if listeners, err = listen(settings, len(settings.Routes) > 0, log); err != nil {
+		return listeners, nil, err
+	}
+	if len(settings.Routes) == 0 && !c.asEnvoy {
+		log.Info("no gateway, because there are no routes: set --upstream, or routes in the file")
+	}
+	set := s.Rules()
+	log.Info("rules", "version", set.Version, "count", len(set.Rules))
+	if e == nil {
+		return listeners, nil, nil
+	}
+	where := "--envoy-listen ADDRESS, or the addresses of the section envoy in the file"
+	if c.asEnvoy {
+		where = "HOST and PORT, GRPC_HOST and GRPC_PORT, DEBUG_HOST and DEBUG_PORT, or PROMETHEUS_ADDR"
+	}
+	if err := elsewhere(e.Listen(), where); err != nil {
+		listeners.Close()
+		return listeners, nil, err
+	}
+	if c.asEnvoy {
+		log.Info("listening", listening(e, listeners)...)
+	}
+	return listeners, []func(context.Context) error{e.Run}, nil
 }
 
 // listen opens all listeners of the settings, or none.
@@ -136,22 +171,17 @@ func elsewhere(err error, how string) error {
 	return err
 }
 
-// startDemo starts an upstream, routes the gateway to it, and prints what to try.
-func startDemo(s *config.Settings, listeners server.Listeners, out io.Writer) (stop func(), err error) {
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// demoUpstream starts an upstream to try limits with.
+func demoUpstream() (u *url.URL, stop func()) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "hello from the upstream: %s %s\n", r.Method, r.URL.Path)
 	}))
-	u, err := url.Parse(upstream.URL)
-	if err != nil {
-		upstream.Close()
-		return nil, err
-	}
-	s.Routes = []config.Route{{Path: "/", Upstream: u}}
-	_, port, err := net.SplitHostPort(listeners.Gateway.Addr().String())
-	if err != nil {
-		upstream.Close()
-		return nil, err
-	}
+	return &url.URL{Scheme: "http", Host: s.Listener.Addr().String()}, s.Close
+}
+
+// tellDemo prints what to try.
+func tellDemo(s *config.Settings, listeners server.Listeners, out io.Writer) {
+	_, port, _ := net.SplitHostPort(listeners.Gateway.Addr().String())
 	dashboard, commands := "", ""
 	if listeners.Admin != nil {
 		address, flag := listeners.Admin.Addr().String(), ""
@@ -170,7 +200,6 @@ func startDemo(s *config.Settings, listeners server.Listeners, out io.Writer) (s
   for i in $(seq 11); do curl -s -X POST http://localhost:%[1]s/login; done
 
 %[3]s`, port, dashboard, commands)
-	return upstream.Close, nil
 }
 
 // limitMemory sets the collector's limit to nine tenths of f's memory where exceeding it ends

@@ -253,11 +253,7 @@ func TestDemoNamesTheDashboard(t *testing.T) {
 		var out strings.Builder
 		settings := config.Default()
 		settings.Admin.Dashboard = shown
-		stop, err := startDemo(&settings, server.Listeners{Gateway: gateway, Admin: gateway}, &out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stop()
+		tellDemo(&settings, server.Listeners{Gateway: gateway, Admin: gateway}, &out)
 		if text := out.String(); strings.Contains(text, "The dashboard is at http://"+gateway.Addr().String()+"/") != shown || !strings.Contains(text, "curl") || !strings.Contains(text, " top --admin http://"+gateway.Addr().String()+"\n") {
 			t.Errorf("%v: %s", shown, text)
 		}

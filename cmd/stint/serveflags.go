@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -15,17 +16,22 @@ import (
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/envoy"
 	"github.com/stintdev/stint/server/rules"
 )
 
 type choice struct {
 	config string
-	source config.Source // as load has read it
 	limits []string
 	key    string
 	demo   bool
 	flags  *pflag.FlagSet
-	envoy  *rules.EnvoyFiles // besides config; nil: there are none
+	// asEnvoy takes the variables of envoyproxy/ratelimit, too, as stint envoy does.
+	asEnvoy bool
+
+	files  configFiles    // that load has read
+	given  []config.Given // what goes before their settings
+	unused []string       // variables of envoyproxy/ratelimit that have no effect
 }
 
 func serveCommand(log *server.LogWriter) *cobra.Command {
@@ -89,34 +95,68 @@ var demoRules []byte
 
 // load reads the configuration: files, and before them the variables in environ, and before those flags.
 func (c *choice) load(environ []string) (config.Settings, *rules.Set, error) {
-	files := []rules.File{{Name: "--limit and --key", Data: c.rule()}}
-	source := config.Source{CheckStore: redislimit.CheckAddress}
-	source.Given, _ = config.Environment(environ)
-	source.Given = append(source.Given, givenByFlags(c.flags)...)
+	if err := c.readGiven(environ); err != nil {
+		return config.Settings{}, nil, err
+	}
 	switch {
 	case c.demo:
-		files = []rules.File{{Name: "demo.yaml", Data: demoRules}}
-	case len(c.limits) == 0:
+		c.files.own = []rules.File{{Name: "demo.yaml", Data: demoRules}}
+	case len(c.limits) > 0:
+		c.files.own = []rules.File{{Name: "--limit and --key", Data: c.rule()}}
+	default:
 		var err error
-		if files, c.envoy, err = new(envoyFiles).read(c.config, source.Given); err != nil {
-			return config.Settings{}, nil, err
+		if c.files, err = new(envoyFiles).read(c.config, c.given); err != nil {
+			return config.Settings{}, nil, c.aboutVariables(err)
 		}
 	}
-	if err := c.checkEnvoy(files, source.Given); err != nil {
+	source := config.Source{Files: c.files.all(), Given: c.given, CheckStore: redislimit.CheckAddress}
+	if err := c.checkEnvoy(source.Files, source.Given); err != nil {
 		return config.Settings{}, nil, errUsage{err}
 	}
-	source.Files = files
-	c.source = source
 	settings, set, err := source.Read()
+	if err != nil && len(c.files.descriptors) > 0 && settings.Envoy != nil && settings.Envoy.StartWithoutDescriptors {
+		source.Files = orEmpty(c.files.own)
+		if without, rest, other := source.Read(); other == nil { // only the descriptors are wrong
+			settings, set, c.files.wrong, err = without, rest, err, nil
+		}
+	}
 	switch {
-	case err == nil && settings.RulesFrom == config.FromFleet && c.envoy != nil:
-		err = errors.New("rules: fleet, and a directory of Envoy's files: rules that are pushed have none, so these would go out of force")
+	case err == nil && settings.RulesFrom == config.FromFleet && settings.Envoy != nil && (c.files.from != nil || settings.Envoy.XDS != nil):
+		err = errors.New("rules: fleet, and descriptors of Envoy's form: rules that are pushed have none, so these would go out of force")
 	case err != nil && len(c.limits) > 0:
 		err = flagProblems(err)
 	case err != nil:
 		err = usageIfGiven(err)
 	}
 	return settings, set, err
+}
+
+// readGiven reads what variables and flags give.
+func (c *choice) readGiven(environ []string) (err error) {
+	if c.asEnvoy {
+		if c.given, c.unused, err = envoy.FromEnvironment(environ); err != nil {
+			return errUsage{fmt.Errorf("the environment is wrong:\n%w", err)}
+		}
+		c.given = append(c.given, config.Given{Path: "check_listen", Text: config.Off, From: "stint envoy"})
+	}
+	more, _ := config.Environment(environ)
+	c.given = slices.Concat(c.given, more, givenByFlags(c.flags))
+	return nil
+}
+
+// aboutVariables is err, with which files were not read, or what is wrong with variables and flags
+// besides. It names the variables of a directory that is not there.
+func (c *choice) aboutVariables(err error) error {
+	if !c.asEnvoy {
+		return err
+	}
+	if _, wrong := (&config.Source{Given: c.given, CheckStore: redislimit.CheckAddress}).ReadSettings(); wrong != nil {
+		return usageIfGiven(wrong)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY together name the directory", err)
+	}
+	return err
 }
 
 // checkEnvoy returns an error if flags say something of a service that there is not.

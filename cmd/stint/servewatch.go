@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,30 +17,58 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// watch takes over rules as the configuration changes from files, until ctx is done. On an error it
-// logs, and the rules stay. loaded is told of each attempt; it may be nil. What source gives besides its
-// files is read with each of them: without it, a file may lack what it needs.
-func watch(ctx context.Context, w rules.Watcher, source config.Source, s *server.Server, log *slog.Logger, loaded func([]rules.File, error)) {
-	before, _ := source.ReadSettings()
-	refused := false
-	w.Changed = func(files []rules.File, err error) {
-		var settings config.Settings
-		var set *rules.Set
-		if err == nil {
-			now := source
-			now.Files = files
-			settings, set, err = now.Read()
-		}
-		refused = !takeRules(s, set, err, log, refused, func() {
-			if loaded != nil {
-				loaded(files, err)
-			}
-		})
-		if err == nil && !settings.Equal(&before) {
-			log.Warn("the section server has changed; that takes a restart")
-		}
+// taker takes over rules that have changed: those of the files, and those that a management server has
+// sent.
+type taker struct {
+	s      *server.Server
+	log    *slog.Logger
+	loaded func([]rules.File, error) // is told of each attempt with files; nil: nothing is
+	given  []config.Given            // goes before all files: without it, they may lack what they need
+	before []rules.File              // with the settings that are in force
+
+	mu         sync.Mutex
+	own, other []rules.File // in force, of files and of the management server
+	refused    bool         // the last ones were
+}
+
+// ownChanged takes over the rules of files, or of none if there is err. On an error it logs, and the
+// rules stay.
+func (t *taker) ownChanged(files []rules.File, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	settings, err := t.take(files, t.other, err, t.loaded)
+	if err != nil {
+		return
 	}
-	w.Run(ctx, source.Files)
+	t.own = files
+	if before, _ := (&config.Source{Files: t.before, Given: t.given}).ReadSettings(); !settings.Equal(&before) {
+		t.log.Warn("the section server has changed; that takes a restart")
+	}
+}
+
+// sent takes over what a management server has sent. loaded is told.
+func (t *taker) sent(files []rules.File, loaded func([]rules.File, error)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, err := t.take(t.own, files, nil, loaded)
+	if err == nil {
+		t.other = files
+	}
+	return err
+}
+
+func (t *taker) take(own, other []rules.File, wrong error, loaded func([]rules.File, error)) (settings config.Settings, err error) {
+	files, err := orEmpty(slices.Concat(own, other)), wrong
+	var set *rules.Set
+	if err == nil {
+		settings, set, err = (&config.Source{Files: files, Given: t.given, CheckStore: redislimit.CheckAddress}).Read()
+	}
+	t.refused = !takeRules(t.s, set, err, t.log, t.refused, func() {
+		if loaded != nil {
+			loaded(files, err)
+		}
+	})
+	return settings, err
 }
 
 // takeRules takes over set, or logs why it is not, and returns false. err says what is wrong with it.

@@ -61,6 +61,16 @@ func (r *Reader) Named(n *Node, read func(name, value *Node)) {
 	}
 }
 
+// Field is the value that the mapping n has for name; nil: it has none.
+func Field(n *Node, name string) *Node {
+	for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
 // Each calls read with each item of the list n. It returns false where n is no list.
 func (r *Reader) Each(n *Node, read func(*Node)) bool {
 	if !r.want(n, yaml.SequenceNode, "a list") {

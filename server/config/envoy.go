@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/schema"
@@ -13,35 +14,60 @@ import (
 )
 
 // Envoy is the section envoy of the settings: Envoy's rate limit service, its rate limit quota service
-// and its external authorization, by gRPC. DefaultEnvoy has what a file leaves out.
+// and its external authorization, by gRPC. DefaultEnvoy has what a file leaves out; the zero Envoy has
+// no listeners.
 type Envoy struct {
-	// Directory has the files of descriptors, of Envoy's form. Empty: there are none, so that
-	// only external authorization has rules.
-	Directory string
-	// MergeDomains lets several of these files have one domain.
-	MergeDomains bool
-	// Listen is the address for gRPC, or unix: and the path of a socket.
+	EnvoySource
+	// Listen is the address for gRPC, or unix: and the path of a socket. Empty: there is none.
 	Listen string
-	// HTTPListen is the address of /json and /healthcheck, DebugListen that of /rlconfig, /stats
-	// and profiles, and PrometheusListen that of metrics with the names of envoyproxy/ratelimit. Off:
-	// none.
-	HTTPListen, DebugListen, PrometheusListen string
-	// Statsd is the host:port of a statsd, which gets statistics over TCP, and DogStatsd that of an
-	// agent of Datadog, over UDP. At most one is set. Empty: neither gets any.
-	Statsd, DogStatsd string
+	// MaxConnectionAge and its grace end connections of gRPC, so that callers spread over
+	// instances. 0: connections do not end by age, or calls in flight have any time.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// HTTPListen is the address of /json and /healthcheck, and DebugListen that of /rlconfig, /stats
+	// and profiles. Off or empty: none.
+	HTTPListen, DebugListen string
+	// Stats says where statistics go.
+	Stats EnvoyStats
 	// TLS is for Listen; nil: there is none.
 	TLS *TLSFiles
 	// ClientName is a name that the certificates of callers must have. Empty: any.
 	ClientName string
 	// Each decides each descriptor of a call by itself. Otherwise a call takes all or nothing.
 	Each bool
-	// Shadow turns every refusal of a call into OK.
-	Shadow bool
+	// Shadow turns every refusal of a call into OK. QuotaMode makes all rules those of quota_mode.
+	Shadow, QuotaMode bool
 	// ResponseHeaders adds headers about the limit to responses, and DynamicMetadata a description
 	// of the call.
 	ResponseHeaders, DynamicMetadata bool
+	// HeaderNames are the names of those headers.
+	HeaderNames EnvoyHeaders
 	// QuotaShares says how streams of the quota service share a limit: demand or equal.
 	QuotaShares string
+	// QuotaTTL is how long an assignment of the quota service lasts, in whole seconds.
+	QuotaTTL time.Duration
+	// Health says what the health checks look at besides.
+	Health EnvoyHealth
+	// SharedCounters counts in the keys of envoyproxy/ratelimit; nil: in Stint's.
+	SharedCounters *EnvoyCounters
+}
+
+// EnvoyHeaders are the names of headers of responses: the limit, the units remaining, and the seconds
+// until the reset.
+type EnvoyHeaders struct{ Limit, Remaining, Reset string }
+
+// EnvoyHealth says without what the service is unhealthy.
+type EnvoyHealth struct {
+	// NeedsDescriptors makes it unhealthy until there are descriptors of a domain, and NeedsStore
+	// while the store does not decide.
+	NeedsDescriptors, NeedsStore bool
+}
+
+// EnvoyCounters are the keys of envoyproxy/ratelimit in a Redis.
+type EnvoyCounters struct {
+	// KeyPrefix is before each key. Empty: nothing is.
+	KeyPrefix string
+	// ExpiryJitter is how much longer than its window a key lives at most.
+	ExpiryJitter time.Duration
 }
 
 // DefaultEnvoy returns the section of a file that sets nothing in it.
@@ -73,24 +99,20 @@ func ParseEnvoyListen(text string) (string, error) {
 
 func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 	grpc := address.OrElse(schema.Scalar("unix: and the path of a socket", "^unix:."))
-	hostPort := schema.Scalar("host:port", `^[^:]+:[0-9]+$|^\[[^\]]+\]:[0-9]+$`)
-	return schema.Rows{
-		{Name: "directory", Value: schema.Text(r, &e.Directory, "directory"), Example: "/etc/ratelimit/config", Flag: "envoy", Reread: true, See: "envoy.md#descriptors",
-			Says: "Directory of files of descriptors, of Envoy's form, by which Envoy's rate limit service is answered. Without it, only external authorization has rules."},
-		{Name: "merge_domains", Value: schema.Bool(r, &e.MergeDomains), Default: "false", See: "envoy.md#descriptors",
-			Says: "Lets several of these files have one domain."},
+	rows := append(e.EnvoySource.rows(r), schema.Rows{
 		{Name: "listen", Value: schema.Parsed(r, &e.Listen, ParseEnvoyListen, grpc).Expanding(r), Default: "127.0.0.1:8081", Example: `"unix:/run/stint.sock"`, Flag: "envoy-listen",
 			Says: "Address of Envoy's rate limit service, or unix: and the path of a socket."},
+		{Name: "max_connection_age", Value: schema.Duration(r, "max_connection_age", &e.MaxConnectionAge, 0, schema.Endless), Default: "24h",
+			Says: "How old a connection of gRPC may get before its caller is told to open another, so that callers spread over instances. 0s: any age."},
+		{Name: "max_connection_age_grace", Value: schema.Duration(r, "max_connection_age_grace", &e.MaxConnectionAgeGrace, 0, schema.Endless), Default: "1h",
+			Says: "How long calls in flight may then take. 0s: any time."},
 		{Name: "http_listen", Value: schema.Parsed(r, &e.HTTPListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":8088"`,
 			Says: "Address of /json and /healthcheck; off: none."},
 		{Name: "debug_listen", Value: schema.Parsed(r, &e.DebugListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: "127.0.0.1:6070",
 			Says: "Address of /rlconfig, /stats and profiles; off: none."},
-		{Name: "prometheus_listen", Value: schema.Parsed(r, &e.PrometheusListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":9102"`, See: "envoy-reference.md#statistics",
-			Says: "Address of metrics with the names of envoyproxy/ratelimit; off: none."},
-		{Name: "statsd", Value: schema.Parsed(r, &e.Statsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", See: "envoy-reference.md#statistics",
-			Says: "Where a statsd gets the statistics over TCP. Without it, none does."},
-		{Name: "dogstatsd", Value: schema.Parsed(r, &e.DogStatsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", See: "envoy-reference.md#statistics",
-			Says: "Where an agent of Datadog gets the statistics over UDP. Without it, none does."},
+	}...)
+	rows = append(rows, e.Stats.rows(r)...)
+	return append(rows, schema.Rows{
 		{Name: "tls", Value: readTLS(r, &e.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "operations.md#tls",
 			Says: "The certificate of listen. Without it, Envoy is answered in clear text."},
 		{Name: "client_name", Value: schema.Text(r, &e.ClientName, "name"), Example: "envoy.internal",
@@ -99,24 +121,79 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "Decides each descriptor of a call by itself. Otherwise a call takes all or nothing."},
 		{Name: "shadow", Value: schema.Bool(r, &e.Shadow), Default: "false",
 			Says: "Turns every refusal of a call into OK."},
+		{Name: "quota_mode", Value: schema.Bool(r, &e.QuotaMode), Default: "false", See: "envoy-reference.md#calls-and-answers",
+			Says: "Makes all rules of descriptors those of quota_mode: they refuse a call only if all of them are over their limits."},
 		{Name: "response_headers", Value: schema.Bool(r, &e.ResponseHeaders), Default: "false", See: "envoy-reference.md#calls-and-answers",
 			Says: "Adds headers about the limit to responses."},
+		{Name: "header_names", Value: e.HeaderNames.value(r), See: "envoy-reference.md#calls-and-answers",
+			Says: "The names of those headers."},
 		{Name: "dynamic_metadata", Value: schema.Bool(r, &e.DynamicMetadata), Default: "false", See: "envoy-reference.md#calls-and-answers",
 			Says: "Adds a description of the call to responses."},
 		{Name: "quota_shares", Value: schema.Parsed(r, &e.QuotaShares, parseShares, schema.Words("demand", "equal")), Default: "demand", See: "envoy-quota.md",
 			Says: "How streams of the quota service share a limit: by what each asks for, or equally."},
-	}
+		{Name: "quota_ttl", Value: schema.Duration(r, "quota_ttl", &e.QuotaTTL, 4*time.Second, hour), Default: "20s", See: "envoy-quota.md",
+			Says: "How long an assignment of the quota service lasts, in whole seconds."},
+		{Name: "health", Value: e.Health.value(r), See: "envoy-reference.md#calls-and-answers",
+			Says: "What health checks look at besides."},
+		{Name: "shared_counters", Value: readCounters(r, &e.SharedCounters), Example: "{key_prefix: team_a_}", See: "envoy-reference.md#counts-that-old-and-new-instances-share",
+			Says: "Counts in the keys of envoyproxy/ratelimit, so that a limit holds over its instances and Stint's together; {} has the values by default. It takes a store in Redis. Without it, the keys are Stint's."},
+	}...)
+}
+
+func (h *EnvoyHeaders) value(r *yamlnode.Reader) schema.Value {
+	name := schema.Scalar("header", "^[^ ]+$")
+	return schema.Section(r, schema.Rows{
+		{Name: "limit", Value: schema.Parsed(r, &h.Limit, parseHeaderName, name), Default: "RateLimit-Limit", Example: "X-Limit", Says: "The header with the limit."},
+		{Name: "remaining", Value: schema.Parsed(r, &h.Remaining, parseHeaderName, name), Default: "RateLimit-Remaining", Example: "X-Remaining", Says: "The header with the units remaining."},
+		{Name: "reset", Value: schema.Parsed(r, &h.Reset, parseHeaderName, name), Default: "RateLimit-Reset", Example: "X-Reset", Says: "The header with the seconds until the reset."},
+	}, nil)
+}
+
+func (h *EnvoyHealth) value(r *yamlnode.Reader) schema.Value {
+	return schema.Section(r, schema.Rows{
+		{Name: "needs_descriptors", Value: schema.Bool(r, &h.NeedsDescriptors), Default: "false", Says: "Makes the service unhealthy while there are no descriptors of any domain."},
+		{Name: "needs_store", Value: schema.Bool(r, &h.NeedsStore), Default: "false", Says: "Makes the service unhealthy while the store does not decide."},
+	}, nil)
+}
+
+func readCounters(r *yamlnode.Reader, to **EnvoyCounters) schema.Value {
+	return schema.Optional(r, to, func(c *EnvoyCounters) schema.Rows {
+		return schema.Rows{
+			{Name: "key_prefix", Value: schema.Text(r, &c.KeyPrefix, "text"), Example: "team_a_", Says: "What each key begins with, as CACHE_KEY_PREFIX says in envoyproxy/ratelimit."},
+			{Name: "expiry_jitter", Value: schema.Duration(r, "expiry_jitter", &c.ExpiryJitter, 0, schema.Endless), Default: "5m",
+				Says: "How much longer than its window a key lives at most."},
+		}
+	}, nil)
 }
 
 func readEnvoy(r *yamlnode.Reader, to **Envoy) schema.Value {
 	return schema.Optional(r, to, func(e *Envoy) schema.Rows { return e.rows(r) }, func(e *Envoy, _ *yamlnode.Node, fields map[string]*yamlnode.Node) {
-		if e.Statsd != "" && e.DogStatsd != "" {
+		if e.Stats.Statsd != "" && e.Stats.DogStatsd != "" {
 			r.Report(fields["dogstatsd"], "dogstatsd: there is statsd already; want one of them")
 		}
 		if e.ClientName != "" && !e.TLS.AsksForCertificate() {
 			r.Report(fields["client_name"], "client_name needs tls with client_ca: otherwise no caller shows a certificate")
 		}
+		if e.Directory != "" && e.XDS != nil {
+			r.Report(fields["xds"], "xds: there is directory already; want one of them")
+		}
+		if e.QuotaTTL%time.Second != 0 {
+			r.Report(fields["quota_ttl"], "quota_ttl %s: want whole seconds", e.QuotaTTL)
+		}
 	})
+}
+
+// checkStores reports what needs a store in Redis, where there is none.
+func (s *Settings) checkStores(r *yamlnode.Reader, fields map[string]*yamlnode.Node) {
+	if s.Store != "memory" {
+		return
+	}
+	if s.PerSecondStore != "" {
+		r.Report(fields["per_second_store"], "per_second_store needs a store in Redis: counts are kept in memory")
+	}
+	if s.Envoy != nil && s.Envoy.SharedCounters != nil {
+		r.Report(yamlnode.Field(fields["envoy"], "shared_counters"), "shared_counters needs a store in Redis: counts are kept in memory")
+	}
 }
 
 func parseStatsd(text string) (string, error) {
@@ -130,6 +207,14 @@ func parseStatsd(text string) (string, error) {
 func parseShares(text string) (string, error) {
 	if text != "demand" && text != "equal" {
 		return "", fmt.Errorf("quota_shares %.60q: want demand or equal", text)
+	}
+	return text, nil
+}
+
+// parseHeaderName reads the name of a header of a response.
+func parseHeaderName(text string) (string, error) {
+	if !isHeaderName(text) {
+		return "", fmt.Errorf("%.60q is not the name of a header", text)
 	}
 	return text, nil
 }

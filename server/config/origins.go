@@ -34,7 +34,7 @@ func (o *origins) noteValue(r *yamlnode.Reader, n *yamlnode.Node, s *schema.Shap
 	switch {
 	case n.Kind == yaml.MappingNode && s.Kind == schema.KindMapping:
 		o.note(r, n, s.Rows(), path, of)
-	case n.Kind == yaml.MappingNode && s.Kind == schema.KindNames:
+	case n.Kind == yaml.MappingNode && s.Kind == schema.KindNames && s.Item.Kind == schema.KindMapping:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			o.noteValue(r, n.Content[i+1], s.Item, below(path, n.Content[i].Value), below(of, "NAME"))
 		}

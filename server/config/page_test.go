@@ -21,7 +21,7 @@ var settingsGroups = []struct {
 	names       []string
 }{
 	{"Listen", "", []string{"listen", "check_listen", "probe_listen"}},
-	{"The store", "", []string{"store", "namespace", "decision_timeout", "breaker", "instances", "remembered_denials", "state_dir", "ready_without_controls", "rules"}},
+	{"The store", "", []string{"store", "per_second_store", "namespace", "decision_timeout", "breaker", "instances", "remembered_denials", "state_dir", "ready_without_controls", "rules"}},
 	{"Limits of this instance", "\"By memory\" means that the bound is computed from `memory`, so that all of them together fit into it ([bounds.md](bounds.md#what-an-instance-holds-at-most)).",
 		[]string{"memory", "max_keys", "max_connections", "instance", "max_delayed", "max_delay", "offenders", "recent_requests"}},
 	{"Upstreams", "", []string{"routes", "upstream_timeout", "response_timeout", "body_timeout", "upstream_proxy", "upgrades", "ambiguous", "stop_delay", "stop_timeout"}},
@@ -32,7 +32,7 @@ var settingsGroups = []struct {
 	{"Logs", "", []string{"log", "privacy"}},
 	{"Traces", "", []string{"traces"}},
 	{"Alerts", "", []string{"webhooks"}},
-	{"Envoy", "`stint envoy` has the variables of envoyproxy/ratelimit besides ([envoy-reference.md](envoy-reference.md#environment-variables)).", []string{"envoy"}},
+	{"Envoy", "`stint envoy` takes them from the variables of envoyproxy/ratelimit, too ([envoy-reference.md](envoy-reference.md#environment-variables)).", []string{"envoy"}},
 }
 
 func writeSettingsPage(w io.Writer) {

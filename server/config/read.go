@@ -37,10 +37,15 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 	if err := s.CheckGuarded(); err != nil && r.Problems() == before {
 		r.Report(fields["check_listen"], "%v", err)
 	}
-	if n := fields["store"]; n != nil && s.Store != "memory" && checkStore != nil {
-		if err := checkStore(s.Store); err != nil {
+	s.checkStores(r, fields)
+	for name, address := range map[string]string{"store": s.Store, "per_second_store": s.PerSecondStore} {
+		n := fields[name]
+		if n == nil || address == "memory" || address == "" && name != "store" || checkStore == nil {
+			continue
+		}
+		if err := checkStore(address); err != nil {
 			if r.From(n) == "" {
-				err = fmt.Errorf("store: %w", err)
+				err = fmt.Errorf("%s: %w", name, err)
 			}
 			r.Report(n, "%v", err)
 		}

@@ -168,25 +168,30 @@ func parseRouteName(text string) (string, error) {
 
 // readUpstreamTLS is the section tls of what this instance calls.
 func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) schema.Value {
-	return schema.Optional(r, to, func(t *UpstreamTLS) schema.Rows {
-		return schema.Rows{
-			{Name: "ca", Value: schema.Text(r, &t.CA, "file"), Computed: "the system's authorities", Example: "/etc/stint/ca.pem", Reread: true,
-				Says: "File with the authorities, one of which must have signed the other's certificate, in PEM."},
-			{Name: "cert", Value: schema.Text(r, &t.Cert, "file"), Example: "/etc/stint/client.crt", Reread: true,
-				Says: "File with the certificate that is shown, followed by intermediate ones. Without it, none is."},
-			{Name: "key", Value: schema.Text(r, &t.Key, "file"), Example: "/etc/stint/client.key", Reread: true,
-				Says: "File with its private key."},
-			{Name: "server_name", Value: schema.Text(r, &t.ServerName, "name"), Computed: "the host of the URL", Example: "api.internal",
-				Says: "The name that the other's certificate must have."},
-		}
-	}, func(t *UpstreamTLS, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
-		switch {
-		case (t.Cert == "") != (t.Key == ""):
-			r.Report(n, "cert and key go together")
-		case *t == UpstreamTLS{}:
+	return schema.Optional(r, to, func(t *UpstreamTLS) schema.Rows { return t.rows(r) }, func(t *UpstreamTLS, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
+		if t.checkPair(r, n); *t == (UpstreamTLS{}) {
 			r.Report(n, "tls needs ca, cert and key, or server_name")
 		}
 	})
+}
+
+func (t *UpstreamTLS) rows(r *yamlnode.Reader) schema.Rows {
+	return schema.Rows{
+		{Name: "ca", Value: schema.Text(r, &t.CA, "file"), Computed: "the system's authorities", Example: "/etc/stint/ca.pem", Reread: true,
+			Says: "File with the authorities, one of which must have signed the other's certificate, in PEM."},
+		{Name: "cert", Value: schema.Text(r, &t.Cert, "file"), Example: "/etc/stint/client.crt", Reread: true,
+			Says: "File with the certificate that is shown, followed by intermediate ones. Without it, none is."},
+		{Name: "key", Value: schema.Text(r, &t.Key, "file"), Example: "/etc/stint/client.key", Reread: true,
+			Says: "File with its private key."},
+		{Name: "server_name", Value: schema.Text(r, &t.ServerName, "name"), Computed: "the host of the URL", Example: "api.internal",
+			Says: "The name that the other's certificate must have."},
+	}
+}
+
+func (t *UpstreamTLS) checkPair(r *yamlnode.Reader, n *yamlnode.Node) {
+	if (t.Cert == "") != (t.Key == "") {
+		r.Report(n, "cert and key go together")
+	}
 }
 
 // ParseUpstream reads the address of an upstream, such as http://localhost:9000,

@@ -50,8 +50,8 @@ type Settings struct {
 	// Instances is how many instances share the limits while the store is down. 0: as many
 	// as were last counted.
 	Instances int64
-	// PerSecondStore is the address of another store for limits of less than a minute, which only stint
-	// envoy has; see redislimit.Divided. Empty: there is none.
+	// PerSecondStore is the address of another Redis for limits of less than a minute, if Store is one;
+	// see redislimit.Divided. Empty: there is none.
 	PerSecondStore string
 	// RememberedDenials is how many refusals this instance remembers, so that it can repeat
 	// them without asking the store; see fleet.Denials. 0: none. ByMemory: up to 100,000.

@@ -39,6 +39,7 @@ func describe(s *config.Settings) string {
 		{"probe_listen", s.ProbeListen, d.ProbeListen},
 		{"check open", s.Check.Open, d.Check.Open},
 		{"store", s.Store, d.Store},
+		{"per_second_store", s.PerSecondStore, ""},
 		{"namespace", s.Namespace, d.Namespace},
 		{"memory", s.Memory, d.Memory},
 		{"max_keys", s.MaxKeys, d.MaxKeys},
@@ -159,10 +160,18 @@ func shownEnvoy(e *config.Envoy) string {
 	if e == nil {
 		return ""
 	}
-	files := e.TLS
 	shown := *e
-	shown.TLS = nil
-	return fmt.Sprintf("%+v tls %+v", shown, files)
+	shown.TLS, shown.XDS, shown.SharedCounters = nil, nil, nil
+	text := fmt.Sprintf("%+v tls %+v", shown, e.TLS)
+	if x := e.XDS; x != nil {
+		files := x.TLS
+		x.TLS = nil
+		text += fmt.Sprintf(" xds %+v tls %+v", *x, files)
+	}
+	if e.SharedCounters != nil {
+		text += fmt.Sprintf(" counters %+v", *e.SharedCounters)
+	}
+	return text
 }
 
 func shownCORS(c *config.CORS) string {

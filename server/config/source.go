@@ -39,6 +39,8 @@ type Given struct {
 	Text string
 	// From names what gives the value, such as STINT_SERVER_STORE or --store.
 	From string
+	// Literal means that ${ in Text stands for itself.
+	Literal bool
 }
 
 // Read reads the configuration. Its errors are like those of the function Read; what is wrong with a
@@ -123,25 +125,28 @@ func outside(reference string) (string, error) {
 
 // value is g's as a file would have it.
 func (g *Given) value() (*yamlnode.Node, error) {
-	kind := schema.KindText
+	kind, text := schema.KindText, g.Text
 	Table().Walk("", func(path string, row *schema.Row) {
-		if path == g.Path {
-			kind = row.Kind
+		if path != g.Path {
+			return
+		}
+		if kind = row.Kind; g.Literal && (row.Expands || row.Item != nil && row.Item.Expands) {
+			text = strings.ReplaceAll(text, "${", "$${")
 		}
 	})
 	switch kind {
 	case schema.KindBool:
-		return yamlnode.Scalar(g.Text, "!!bool"), nil
+		return yamlnode.Scalar(text, "!!bool"), nil
 	case schema.KindNumber:
-		return yamlnode.Scalar(g.Text, "!!int"), nil
+		return yamlnode.Scalar(text, "!!int"), nil
 	case schema.KindList, schema.KindMapping, schema.KindNames:
 		var doc yamlnode.Node
-		if err := yaml.Unmarshal([]byte(g.Text), &doc); err != nil || len(doc.Content) != 1 {
+		if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
 			return nil, errors.New("not YAML")
 		}
 		return doc.Content[0], nil
 	}
-	return yamlnode.Scalar(g.Text, ""), nil
+	return yamlnode.Scalar(text, ""), nil
 }
 
 const variablePrefix = "STINT_SERVER_"

@@ -189,7 +189,7 @@ func TestAttackConnections(t *testing.T) {
 	settings.MaxConnections = 2
 	decides := server.New(server.Config{Settings: settings, Rules: new(rules.Set), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(decides.Close)
-	s, _ := start(t, envoy.Config{Decider: decider(allow), Bound: decides.BoundConnections, Settings: &envoy.Settings{Stats: envoy.Stats{Prometheus: "127.0.0.1:0", Path: "/metrics"}}, Prometheus: http.NotFoundHandler()})
+	s, _ := start(t, envoy.Config{Decider: decider(allow), Bound: decides.BoundConnections, Settings: &config.Envoy{Stats: config.EnvoyStats{PrometheusListen: "127.0.0.1:0"}}, Prometheus: http.NotFoundHandler()})
 	for _, listener := range []string{"gRPC", "HTTP", "debug", "Prometheus"} {
 		var open []net.Conn
 		for i := range 3 {
@@ -345,7 +345,7 @@ descriptors:
 			of.DecisionTimeout = 10 * time.Second // no call is decided without the store
 			decides := server.New(server.Config{Settings: of, Rules: set, Limiter: stint.NewLimiter(store(keys)), Log: slog.New(slog.DiscardHandler)})
 			t.Cleanup(decides.Close)
-			service := envoy.NewService(decides, new(envoy.Settings), nil)
+			service := envoy.NewService(decides, new(config.Envoy), nil)
 			for _, key := range []string{"window", "bucket", "sliding"} {
 				hits(t, service, key)
 			}
@@ -431,7 +431,7 @@ func override(t *testing.T, service *envoy.Service) {
 // A request whose body never ends is ended on each listener of HTTP, also where nothing reads the body.
 func TestAttackSlowloris(t *testing.T) {
 	t.Parallel() // it takes 10 s
-	s, _ := start(t, envoy.Config{Decider: decider(allow), Settings: &envoy.Settings{Stats: envoy.Stats{Prometheus: "127.0.0.1:0", Path: "/metrics"}}, Prometheus: http.NotFoundHandler()})
+	s, _ := start(t, envoy.Config{Decider: decider(allow), Settings: &config.Envoy{Stats: config.EnvoyStats{PrometheusListen: "127.0.0.1:0"}}, Prometheus: http.NotFoundHandler()})
 	var all sync.WaitGroup
 	for _, listener := range []string{"gRPC", "HTTP", "debug", "Prometheus"} {
 		for _, text := range []string{"", "POST /json HTTP/1.1\r\nHost:", "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", http2.ClientPreface[:10]} {

@@ -29,7 +29,7 @@ import (
 // remembers: an instance repeats refusals without Redis.
 func composed(t *testing.T, variables []string, files []rules.File, remembers bool) rls.RateLimitServiceClient {
 	t.Helper()
-	settings, unused, err := envoy.FromEnvironment(variables, redislimit.CheckAddress)
+	settings, unused, err := fromEnvironment(variables)
 	if err != nil || len(unused) > 0 {
 		t.Fatal(unused, err)
 	}
@@ -42,7 +42,7 @@ func composed(t *testing.T, variables []string, files []rules.File, remembers bo
 		of.RememberedDenials = 0
 	}
 	of.DecisionTimeout = 10 * time.Second // no call is decided without Redis
-	of.Store, of.Namespace = settings.Redis.Store, settings.Redis.Namespace
+	of.Store, of.Namespace = settings.Store, settings.Namespace
 	store, err := redislimit.Connect(t.Context(), of.Store, redislimit.Options{Namespace: of.Namespace})
 	if err != nil {
 		t.Fatal(err)
@@ -51,8 +51,7 @@ func composed(t *testing.T, variables []string, files []rules.File, remembers bo
 	decides := server.New(server.Config{Settings: of, Rules: set, Limiter: stint.NewLimiter(store), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(decides.Close)
 	decides.Follow(t.Context())
-	settings.Stats.Prometheus = ""
-	s, _ := start(t, envoy.Config{Settings: settings, Decider: decides, Ready: decides.Ready})
+	s, _ := start(t, envoy.Config{Settings: settings.Envoy, Decider: decides, Ready: decides.Ready})
 	return rls.NewRateLimitServiceClient(dial(t, s))
 }
 

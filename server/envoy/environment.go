@@ -1,63 +1,117 @@
 package envoy
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
-	"maps"
-	"math"
-	"net"
-	"regexp"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/server/config"
 )
 
 // FromEnvironment reads the environment variables of envoyproxy/ratelimit, each a text NAME=VALUE
-// as in os.Environ. Variables that it does not know do not count.
-//
-// checkStore returns an error if an address of a Redis is wrong, as redislimit.CheckAddress does.
+// as in os.Environ, and returns the settings that they give, with the defaults of envoyproxy/ratelimit
+// where a variable is not set and Stint's differs. Variables that it does not know do not count.
 //
 // unused are the variables that are set and have no effect, sorted. The error names
-// each value that is wrong, and contains no password. A number, duration or boolean
-// that is empty is not set.
-func FromEnvironment(variables []string, checkStore func(address string) error) (s *Settings, unused []string, err error) {
+// each value that is wrong, and contains no password; what config.Source finds besides names the
+// variable, too. A number, duration or boolean that is empty is not set.
+func FromEnvironment(variables []string) (given []config.Given, unused []string, err error) {
 	e := &environment{values: map[string]string{}}
 	for _, v := range variables {
 		if name, value, ok := strings.Cut(v, "="); ok {
 			e.values[name] = value
 		}
 	}
-	s = new(Settings)
-	e.listeners(s)
-	e.source(&s.Config)
-	e.stats(&s.Stats)
-	e.counting(s)
-	e.answers(s)
-	s.Redis = e.redis(s)
-	if s.Redis.Store == "memory" {
-		if s.SharedCounters {
-			e.report("STINT_ENVOY_KEYS", "needs a Redis that is shared with envoyproxy/ratelimit: set REDIS_URL")
-		}
-	} else {
-		if err := checkStore(s.Redis.Store); err != nil {
-			e.report("REDIS_URL", "%v", err)
-		}
-		if s.Redis.PerSecond != "" && s.Redis.PerSecond != "memory" {
-			if err := checkStore(s.Redis.PerSecond); err != nil {
-				e.report("REDIS_PERSECOND_URL", "%v", err)
-			}
-		}
-	}
-	e.tracing(&s.Tracing)
-	return s, e.unused(), errors.Join(e.wrong...)
+	e.write(alike)
+	e.listeners()
+	e.source()
+	e.stats()
+	e.counting()
+	e.redis()
+	e.tracing()
+	return e.given, e.unused(), errors.Join(e.wrong...)
 }
 
-// environment reads variables, and collects what is wrong with them.
+// environment reads variables, and collects what they give and what is wrong with them.
 type environment struct {
 	values map[string]string
+	given  []config.Given
 	ignore []string // of those that are set; more than unusedNames
 	wrong  []error
+}
+
+// unset is what gives a setting if no variable does.
+const unset = "stint envoy"
+
+// give sets a setting to a text that the variables of names have given.
+func (e *environment) give(path, text string, names ...string) {
+	from := strings.Join(slices.DeleteFunc(names, func(name string) bool { _, ok := e.values[name]; return !ok }), " and ")
+	e.given = append(e.given, config.Given{Path: path, Text: text, From: cmp.Or(from, unset), Literal: true})
+}
+
+// variable is one that gives one setting, as it is by default where the variable is not set.
+type variable struct {
+	name, path string
+	// text is what a file has for the value of the variable; false: it is not set, or wrong.
+	text func(e *environment, name string) (string, bool)
+}
+
+// alike are the variables that give one setting each, whatever the others are.
+var alike = []variable{
+	{"GRPC_MAX_CONNECTION_AGE", "envoy.max_connection_age", durationFrom(0)},
+	{"GRPC_MAX_CONNECTION_AGE_GRACE", "envoy.max_connection_age_grace", durationFrom(0)},
+	{"MERGE_DOMAIN_CONFIG", "envoy.merge_domains", (*environment).booleanText},
+	{"FORCE_START_WITHOUT_INITIAL_CONFIG", "envoy.start_without_descriptors", (*environment).booleanText},
+	{"EXTRA_TAGS", "envoy.stats.tags", pairsBy(":")},
+	{"STATS_FLUSH_INTERVAL", "envoy.stats.flush_interval", durationFrom(time.Millisecond)},
+	{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "envoy.stats.prometheus_milliseconds", (*environment).booleanText},
+	{"PROMETHEUS_MAPPER_YAML", "envoy.stats.prometheus_mapper", (*environment).asItIs},
+	{"NEAR_LIMIT_RATIO", "envoy.stats.near_limit_ratio", (*environment).notEmpty},
+	{"STINT_ENVOY_EACH", "envoy.each", (*environment).booleanText},
+	{"STINT_ENVOY_QUOTA_SHARES", "envoy.quota_shares", oneOf("demand", "equal")},
+	{"STINT_ENVOY_QUOTA_TTL", "envoy.quota_ttl", durationFrom(time.Second)},
+	{"SHADOW_MODE", "envoy.shadow", (*environment).booleanText},
+	{"QUOTA_MODE", "envoy.quota_mode", (*environment).booleanText},
+	{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "envoy.health.needs_descriptors", (*environment).booleanText},
+	{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "envoy.health.needs_store", (*environment).booleanText},
+	{"RESPONSE_DYNAMIC_METADATA", "envoy.dynamic_metadata", (*environment).booleanText},
+	{"LIMIT_RESPONSE_HEADERS_ENABLED", "envoy.response_headers", (*environment).booleanText},
+	{"LIMIT_LIMIT_HEADER", "envoy.header_names.limit", (*environment).asItIs},
+	{"LIMIT_REMAINING_HEADER", "envoy.header_names.remaining", (*environment).asItIs},
+	{"LIMIT_RESET_HEADER", "envoy.header_names.reset", (*environment).asItIs},
+}
+
+// ofXDS are those of a management server.
+var ofXDS = []variable{
+	{"CONFIG_GRPC_XDS_NODE_ID", "envoy.xds.node_id", (*environment).asItIs},
+	{"CONFIG_GRPC_XDS_NODE_METADATA", "envoy.xds.node_metadata", pairsBy("=")},
+	{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "envoy.xds.headers", pairsBy(":")},
+	{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "envoy.xds.retry", durationFrom(time.Millisecond)},
+	{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "envoy.xds.backoff", durationFrom(time.Millisecond)},
+	{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", "envoy.xds.max_backoff", durationFrom(time.Millisecond)},
+	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "envoy.xds.backoff_jitter", (*environment).notEmpty},
+}
+
+// tlsOfXDS are those of its certificates.
+var tlsOfXDS = []variable{
+	{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "envoy.xds.tls.cert", (*environment).asItIs},
+	{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "envoy.xds.tls.key", (*environment).asItIs},
+	{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "envoy.xds.tls.ca", (*environment).asItIs},
+	{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "envoy.xds.tls.server_name", (*environment).asItIs},
+}
+
+// write gives what those of all variables give that are set.
+func (e *environment) write(all []variable) {
+	for _, v := range all {
+		if text, ok := v.text(e, v.name); ok {
+			e.give(v.path, text, v.name)
+		}
+	}
 }
 
 // unusedNames are variables of envoyproxy/ratelimit that have no effect in Stint.
@@ -72,305 +126,93 @@ var unusedNames = []string{
 	"GRPC_SERVER_TLS_CA_CERT", // Envoy Gateway sets it, and envoyproxy/ratelimit does not read it either
 }
 
-func (e *environment) unused() []string {
-	e.ignored(unusedNames...)
-	slices.Sort(e.ignore)
-	return slices.Compact(e.ignore)
-}
-
-// ignored notes variables that have no effect, of those that are set.
-func (e *environment) ignored(names ...string) {
-	for _, name := range names {
-		if e.values[name] != "" {
-			e.ignore = append(e.ignore, name)
-		}
+func (e *environment) listeners() {
+	e.give("envoy.http_listen", e.address("HOST", "0.0.0.0", "PORT", 8080), "HOST", "PORT")
+	e.give("envoy.debug_listen", e.address("DEBUG_HOST", "0.0.0.0", "DEBUG_PORT", 6070), "DEBUG_HOST", "DEBUG_PORT")
+	if tcp := e.address("GRPC_HOST", "0.0.0.0", "GRPC_PORT", 8081); e.set("GRPC_UDS") {
+		e.give("envoy.listen", "unix:"+e.values["GRPC_UDS"], "GRPC_UDS")
+	} else {
+		e.give("envoy.listen", tcp, "GRPC_HOST", "GRPC_PORT")
 	}
-}
-
-// set reports whether a variable is set to something.
-func (e *environment) set(names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return e.values[name] != "" })
-}
-
-func (e *environment) report(name, format string, args ...any) {
-	e.wrong = append(e.wrong, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
-}
-
-// text returns a value as it is, also an empty one; otherwise is for a variable that is not set.
-func (e *environment) text(name, otherwise string) string {
-	if v, ok := e.values[name]; ok {
-		return v
-	}
-	return otherwise
-}
-
-// choice returns a value that is one of several, in any case.
-func (e *environment) choice(name string, values ...string) string {
-	v := e.values[name]
-	for _, want := range values {
-		if v == "" || strings.EqualFold(v, want) {
-			return want
-		}
-	}
-	e.report(name, "%.60q: want one of %s", v, strings.Join(values, ", "))
-	return values[0]
-}
-
-func (e *environment) boolean(name string, otherwise bool) bool {
-	v := e.values[name]
-	if v == "" {
-		return otherwise
-	}
-	is, err := strconv.ParseBool(v)
-	if err != nil {
-		e.report(name, "%.60q: want true or false", v)
-	}
-	return is
-}
-
-func (e *environment) number(name string, otherwise, least, most int64) int64 {
-	v := e.values[name]
-	if v == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseInt(v, 0, 64)
-	if err != nil || n < least || n > most {
-		e.report(name, "%.60q: want a whole number from %d to %d", v, least, most)
-		return otherwise
-	}
-	return n
-}
-
-func (e *environment) ratio(name string, otherwise float64) float64 {
-	v := e.values[name]
-	if v == "" {
-		return otherwise
-	}
-	f, err := strconv.ParseFloat(v, 64)
-	if err != nil || !(f >= 0 && f <= 1) {
-		e.report(name, "%.60q: want a number from 0 to 1", v)
-		return otherwise
-	}
-	return f
-}
-
-func (e *environment) duration(name string, otherwise, least time.Duration) time.Duration {
-	v := e.values[name]
-	if v == "" {
-		return otherwise
-	}
-	d, err := time.ParseDuration(v)
-	if err != nil || d < least {
-		e.report(name, "%.60q: want a duration from %v, such as 10s", v, least)
-		return otherwise
-	}
-	return d
-}
-
-// pairs reads a list such as "key:value,key:value". separator is that of key and value.
-func (e *environment) pairs(name, separator string) map[string]string {
-	v := e.values[name]
-	if strings.TrimSpace(v) == "" {
-		return nil
-	}
-	all := map[string]string{}
-	for pair := range strings.SplitSeq(v, ",") {
-		key, value, ok := strings.Cut(pair, separator)
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		if !ok || key == "" {
-			e.report(name, "want a list such as key1%svalue1,key2%svalue2", separator, separator) // a value may be secret
-			return nil
-		}
-		all[key] = value
-	}
-	return all
-}
-
-// address joins the host and the port of a listener or of a server.
-func (e *environment) address(host, otherwiseHost, port string, otherwisePort int64) string {
-	return net.JoinHostPort(e.text(host, otherwiseHost), strconv.FormatInt(e.number(port, otherwisePort, 0, 65535), 10))
-}
-
-func (e *environment) listeners(s *Settings) {
-	s.HTTPListen = e.address("HOST", "0.0.0.0", "PORT", 8080)
-	s.DebugListen = e.address("DEBUG_HOST", "0.0.0.0", "DEBUG_PORT", 6070)
-	s.GRPCListen = e.address("GRPC_HOST", "0.0.0.0", "GRPC_PORT", 8081)
-	s.GRPCSocket = e.text("GRPC_UDS", "")
-	s.MaxConnectionAge = e.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour, 0)
-	s.MaxConnectionAgeGrace = e.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour, 0)
-	s.TLS = TLS{
-		Use:         e.boolean("GRPC_SERVER_USE_TLS", false),
-		Certificate: e.text("GRPC_SERVER_TLS_CERT", ""), Key: e.text("GRPC_SERVER_TLS_KEY", ""),
-		ClientAuthority: e.text("GRPC_CLIENT_TLS_CACERT", ""), ClientSAN: e.text("GRPC_CLIENT_TLS_SAN", ""),
-	}
-	switch t := &s.TLS; {
-	case !t.Use:
-		for _, name := range []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN"} {
-			if e.set(name) { // clear text, where the operator may believe that it is not
-				e.ignore = append(e.ignore, name)
-			}
-		}
-	case t.Certificate == "" || t.Key == "":
-		e.report("GRPC_SERVER_USE_TLS", "needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
-	case t.ClientSAN != "" && t.ClientAuthority == "":
-		e.report("GRPC_CLIENT_TLS_SAN", "needs GRPC_CLIENT_TLS_CACERT: otherwise no client shows a certificate")
-	}
+	e.listenerTLS()
 	// Those that end the program have no level here; what would end theirs is an error.
 	level := e.choice("LOG_LEVEL", "warn", "warning", "error", "info", "debug", "trace", "fatal", "panic")
-	s.LogLevel = map[string]string{"warning": "warn", "trace": "debug", "fatal": "error", "panic": "error"}[level]
-	if s.LogLevel == "" {
-		s.LogLevel = level
-	}
-	s.LogFormat = e.choice("LOG_FORMAT", "text", "json")
+	like := map[string]string{"warning": "warn", "trace": "debug", "fatal": "error", "panic": "error"}
+	e.give("log.level", cmp.Or(like[level], level), "LOG_LEVEL")
+	e.give("log.format", e.choice("LOG_FORMAT", "text", "json"), "LOG_FORMAT")
 }
 
-func (e *environment) source(c *ConfigSource) {
-	*c = ConfigSource{
-		Root:           e.text("RUNTIME_ROOT", "/srv/runtime_data/current"),
-		Subdirectory:   e.text("RUNTIME_SUBDIRECTORY", ""),
-		Directory:      e.text("RUNTIME_APPDIRECTORY", "config"),
-		IgnoreDotFiles: e.boolean("RUNTIME_IGNOREDOTFILES", false),
-		WatchRoot:      e.boolean("RUNTIME_WATCH_ROOT", true),
-		MergeDomains:   e.boolean("MERGE_DOMAIN_CONFIG", false),
-		StartWithout:   e.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG", false),
+func (e *environment) listenerTLS() {
+	files := []variable{
+		{"GRPC_SERVER_TLS_CERT", "envoy.tls.cert", (*environment).notEmpty},
+		{"GRPC_SERVER_TLS_KEY", "envoy.tls.key", (*environment).notEmpty},
+		{"GRPC_CLIENT_TLS_CACERT", "envoy.tls.client_ca", (*environment).notEmpty},
+		{"GRPC_CLIENT_TLS_SAN", "envoy.client_name", (*environment).notEmpty},
 	}
-	if e.choice("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW") == "FILE" {
-		if c.Root == "" {
-			e.report("RUNTIME_ROOT", "is empty")
+	switch {
+	case !e.boolean("GRPC_SERVER_USE_TLS", false):
+		for _, v := range files { // clear text, where the operator may believe that it is not
+			e.ignored(v.name)
 		}
+	case !e.set("GRPC_SERVER_TLS_CERT") || !e.set("GRPC_SERVER_TLS_KEY"):
+		e.report("GRPC_SERVER_USE_TLS", "needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
+	case e.set("GRPC_CLIENT_TLS_SAN") && !e.set("GRPC_CLIENT_TLS_CACERT"):
+		e.report("GRPC_CLIENT_TLS_SAN", "needs GRPC_CLIENT_TLS_CACERT: otherwise no client shows a certificate")
+	default:
+		e.write(files)
+	}
+}
+
+func (e *environment) source() {
+	root := e.text("RUNTIME_ROOT", "/srv/runtime_data/current")
+	ignoreDotFiles, watchRoot := e.boolean("RUNTIME_IGNOREDOTFILES", false), e.boolean("RUNTIME_WATCH_ROOT", true)
+	if e.choice("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW") != "FILE" {
+		e.xds()
 		return
 	}
-	x := &XDS{
-		NodeID:            e.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
-		NodeMetadata:      e.pairs("CONFIG_GRPC_XDS_NODE_METADATA", "="),
-		Server:            e.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"),
-		RetryInterval:     e.duration("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", 3*time.Second, time.Millisecond),
-		UseTLS:            e.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS", false),
-		ClientCertificate: e.text("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", ""),
-		ClientKey:         e.text("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", ""),
-		ServerAuthority:   e.text("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", ""),
-		ServerSAN:         e.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN", ""),
-		BackoffInitial:    e.duration("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second, time.Millisecond),
-		BackoffMax:        e.duration("XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute, time.Millisecond),
-		BackoffFactor:     e.ratio("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", 0.5),
-		BackoffJitter:     e.boolean("XDS_CLIENT_BACKOFF_JITTER", true),
-		MaxMessage:        int(e.number("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, 0, 1<<30)),
+	if root == "" {
+		e.report("RUNTIME_ROOT", "is empty")
 	}
-	c.XDS = x
-	for name, value := range e.pairs("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", ":") {
-		if x.Headers == nil {
-			x.Headers = map[string]string{}
-		}
-		name = strings.ToLower(name)
-		if !isHeader(name) || strings.HasPrefix(name, "grpc-") {
-			e.report("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "%.60q is not the name of a header for gRPC", name)
-		}
-		x.Headers[name] = value
+	e.give("envoy.directory", filepath.Join(root, e.values["RUNTIME_SUBDIRECTORY"], e.text("RUNTIME_APPDIRECTORY", "config")), "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY")
+	e.give("envoy.directory_may_be_empty", "true")
+	e.give("envoy.dot_files", strconv.FormatBool(!ignoreDotFiles), "RUNTIME_IGNOREDOTFILES")
+	if watchRoot {
+		e.give("envoy.directory_link", root, "RUNTIME_ROOT", "RUNTIME_WATCH_ROOT")
 	}
-	if x.Server == "" {
-		e.report("CONFIG_GRPC_XDS_SERVER_URL", "is empty: want host:port")
+}
+
+func (e *environment) xds() {
+	e.give("envoy.xds.server", e.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"), "CONFIG_GRPC_XDS_SERVER_URL")
+	e.write(ofXDS)
+	if !e.boolean("XDS_CLIENT_BACKOFF_JITTER", true) {
+		e.give("envoy.xds.backoff_jitter", "0", "XDS_CLIENT_BACKOFF_JITTER")
 	}
-	if (x.ClientCertificate == "") != (x.ClientKey == "") {
+	if n := e.number("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, 0, 1<<30); n > 0 {
+		e.give("envoy.xds.max_message", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+	}
+	if e.set("CONFIG_GRPC_XDS_CLIENT_TLS_CERT") != e.set("CONFIG_GRPC_XDS_CLIENT_TLS_KEY") {
 		e.report("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "and CONFIG_GRPC_XDS_CLIENT_TLS_KEY must be given together")
 	}
-}
-
-// datadogVariables are those of Datadog's client, and the tags that it makes of them.
-var datadogVariables = []struct{ name, tag string }{
-	{"DD_ENTITY_ID", "dd.internal.entity_id"}, {"DD_ENV", "env"}, {"DD_SERVICE", "service"}, {"DD_VERSION", "version"},
-}
-
-func (e *environment) stats(s *Stats) {
-	prometheus, dog := e.boolean("USE_PROMETHEUS", false), e.boolean("USE_DOG_STATSD", false)
-	statsd := e.boolean("USE_STATSD", !prometheus && !dog)
-	s.Tags = e.pairs("EXTRA_TAGS", ":")
-	s.FlushInterval = e.duration("STATS_FLUSH_INTERVAL", 10*time.Second, time.Millisecond)
-	address := e.address("STATSD_HOST", "localhost", "STATSD_PORT", 8125)
-	listen, path := e.text("PROMETHEUS_ADDR", ":9090"), e.text("PROMETHEUS_PATH", "/metrics")
-	// Refusals are remembered without it: see remembered_denials. But only with it are they counted.
-	s.LocalCache = e.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, 0, math.MaxInt64) > 0
-	s.Milliseconds = e.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", false)
-	s.MapperFile = e.text("PROMETHEUS_MAPPER_YAML", "")
-	mogrifiers := e.mogrifiers()
-	if e.boolean("DISABLE_STATS", false) {
-		return
-	}
-	if statsd && dog {
-		e.report("USE_STATSD", "and USE_DOG_STATSD are both true, but share one address: set one of them")
-	}
-	if statsd || dog {
-		s.Statsd, s.DogStatsd = address, dog
-	}
-	if dog {
-		s.Mogrifiers = mogrifiers
-		for _, v := range datadogVariables {
-			if e.set(v.name) {
-				if s.Datadog == nil {
-					s.Datadog = map[string]string{}
-				}
-				s.Datadog[v.tag] = e.values[v.name]
-			}
-		}
-	}
-	if !prometheus {
-		return
-	}
-	s.Prometheus, s.Path = listen, path
-	if _, _, err := net.SplitHostPort(listen); err != nil {
-		e.report("PROMETHEUS_ADDR", "%.60q: want an address such as :9090", listen)
-	}
-	if !strings.HasPrefix(path, "/") {
-		e.report("PROMETHEUS_PATH", "%.60q: want a path such as /metrics", path)
+	if e.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS", false) {
+		e.give("envoy.xds.tls", "{}", "CONFIG_GRPC_XDS_SERVER_USE_TLS")
+		e.write(tlsOfXDS)
 	}
 }
 
-// mogrifiers reads those that USE_DOG_STATSD_MOGRIFIERS names, in its order.
-func (e *environment) mogrifiers() []Mogrifier {
-	var all []Mogrifier
-	for name := range strings.SplitSeq(e.values["USE_DOG_STATSD_MOGRIFIERS"], ",") {
-		if name = strings.ToUpper(strings.TrimSpace(name)); name == "" {
-			continue
-		}
-		// The documentation of envoyproxy/ratelimit has both spellings.
-		prefix := "DOG_STATSD_MOGRIFIER_" + name + "_"
-		if plural := "DOG_STATSD_MOGRIFIERS_" + name + "_"; !e.set(prefix+"PATTERN") && e.set(plural+"PATTERN") {
-			prefix = plural
-		}
-		m := Mogrifier{Pattern: e.values[prefix+"PATTERN"], Name: e.values[prefix+"NAME"], Tags: e.pairs(prefix+"TAGS", ":")}
-		if m.Pattern == "" {
-			e.report(prefix+"PATTERN", "is missing, and USE_DOG_STATSD_MOGRIFIERS names it")
-		}
-		if _, err := regexp.Compile(m.Pattern); err != nil {
-			e.report(prefix+"PATTERN", "%v", err)
-		}
-		if m.Name == "" {
-			e.report(prefix+"NAME", "is missing, and USE_DOG_STATSD_MOGRIFIERS names it")
-		}
-		for _, tag := range slices.Sorted(maps.Keys(m.Tags)) {
-			if m.Tags[tag] == "" {
-				e.report(prefix+"TAGS", "%.60q has no value", tag)
-			}
-		}
-		all = append(all, m)
-	}
-	return all
-}
-
-func (e *environment) counting(s *Settings) {
-	s.NearLimitRatio = e.ratio("NEAR_LIMIT_RATIO", 0.8)
-	s.SharedCounters = e.boolean("STINT_ENVOY_KEYS", false)
-	s.KeyPrefix = e.text("CACHE_KEY_PREFIX", "")
-	s.JitterMax = time.Duration(e.number("EXPIRATION_JITTER_MAX_SECONDS", 300, 0, 1<<31-1)) * time.Second
-	s.Each = e.boolean("STINT_ENVOY_EACH", false)
-	s.Quotas = Quotas{Shares: e.choice("STINT_ENVOY_QUOTA_SHARES", "demand", "equal"), TTL: e.duration("STINT_ENVOY_QUOTA_TTL", 0, time.Second)}
-	s.Shadow, s.Quota = e.boolean("SHADOW_MODE", false), e.boolean("QUOTA_MODE", false)
-	s.HealthNeedsConfig = e.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false)
-	s.HealthNeedsStore = e.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false)
-	if !s.SharedCounters {
+func (e *environment) counting() {
+	each, prefix := e.boolean("STINT_ENVOY_EACH", false), e.values["CACHE_KEY_PREFIX"]
+	jitter := time.Duration(e.number("EXPIRATION_JITTER_MAX_SECONDS", 300, 0, 1<<31-1)) * time.Second
+	if e.boolean("STINT_ENVOY_KEYS", false) {
+		e.give("envoy.shared_counters.key_prefix", prefix, "STINT_ENVOY_KEYS", "CACHE_KEY_PREFIX")
+		e.give("envoy.shared_counters.expiry_jitter", limittext.Duration(jitter), "STINT_ENVOY_KEYS", "EXPIRATION_JITTER_MAX_SECONDS")
+	} else {
 		e.ignored("EXPIRATION_JITTER_MAX_SECONDS")
+		if prefix != "" {
+			e.give("namespace", namespaceOf(prefix), "CACHE_KEY_PREFIX")
+		}
 	}
 	// A call that takes all or nothing charges no descriptor because of another one anyway.
-	if e.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false) && s.Each {
+	if e.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false) && each {
 		e.report("STINT_ENVOY_EACH", "is the opposite of STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: set one of them")
 	}
 	if v := e.values["BACKEND_TYPE"]; v != "" && v != "redis" {
@@ -378,31 +220,13 @@ func (e *environment) counting(s *Settings) {
 	}
 }
 
-func (e *environment) answers(s *Settings) {
-	s.DynamicMetadata = e.boolean("RESPONSE_DYNAMIC_METADATA", false)
-	s.Headers.Enabled = e.boolean("LIMIT_RESPONSE_HEADERS_ENABLED", false)
-	for _, h := range []struct {
-		name, otherwise string
-		to              *string
-	}{
-		{"LIMIT_LIMIT_HEADER", "RateLimit-Limit", &s.Headers.Limit},
-		{"LIMIT_REMAINING_HEADER", "RateLimit-Remaining", &s.Headers.Remaining},
-		{"LIMIT_RESET_HEADER", "RateLimit-Reset", &s.Headers.Reset},
-	} {
-		if *h.to = e.text(h.name, h.otherwise); !isHeader(*h.to) {
-			e.report(h.name, "%.60q is not the name of a header", *h.to)
-		}
+func (e *environment) tracing() {
+	protocol, name := e.choice("TRACING_EXPORTER_PROTOCOL", config.HTTP, config.GRPC), "TRACING_ENABLED"
+	sample, enabled := cmp.Or(e.values["TRACING_SAMPLING_RATE"], "1"), e.boolean(name, false)
+	if !enabled {
+		return
 	}
-}
-
-func (e *environment) tracing(t *Tracing) {
-	t.Enabled = e.boolean("TRACING_ENABLED", false)
-	t.Service = e.text("TRACING_SERVICE_NAME", "RateLimit")
-	t.Sample = e.ratio("TRACING_SAMPLING_RATE", 1)
-	t.Protocol = e.choice("TRACING_EXPORTER_PROTOCOL", "http", "grpc")
-}
-
-func isHeader(name string) bool {
-	const letters = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	return name != "" && strings.Trim(name, letters) == ""
+	e.give("traces.protocol", protocol, name, "TRACING_EXPORTER_PROTOCOL")
+	e.give("traces.service", e.text("TRACING_SERVICE_NAME", "RateLimit"), name, "TRACING_SERVICE_NAME")
+	e.give("traces.sample", sample, "TRACING_SAMPLING_RATE")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/server/config"
 )
 
@@ -15,28 +16,36 @@ import (
 var redisNames = []string{"REDIS_URL", "REDIS_TYPE", "REDIS_SOCKET_TYPE", "REDIS_AUTH", "REDIS_TLS", "REDIS_SENTINEL_AUTH"}
 
 // redis reads the variables REDIS_*. If none of them says where Redis is, counts are kept in memory.
-func (e *environment) redis(s *Settings) Redis {
-	r := Redis{Store: "memory", Chosen: e.set(redisNames...), DecisionTimeout: e.duration("STINT_DECISION_TIMEOUT", 0, time.Millisecond)}
-	if s.KeyPrefix != "" && !s.SharedCounters {
-		r.Namespace = namespaceOf(s.KeyPrefix)
-	}
-	perSecond := e.boolean("REDIS_PERSECOND", false)
-	if r.Chosen && e.values["REDIS_URL"] != "memory" {
-		r.Store = e.redisAddress("REDIS_", "/var/run/nutcracker/ratelimit.sock")
+func (e *environment) redis() {
+	// Longer than a gateway's request, because Envoy sends its own timeout with each call, and Stint
+	// answers before that. Redis, or Stint, that does not run for 200 ms then changes no answer; see
+	// BenchmarkThrottled.
+	wait := e.duration("STINT_DECISION_TIMEOUT", 250*time.Millisecond, time.Millisecond)
+	e.give("decision_timeout", limittext.Duration(wait), "STINT_DECISION_TIMEOUT")
+	chosen, perSecond, store, second := e.set(redisNames...), e.boolean("REDIS_PERSECOND", false), "memory", ""
+	if chosen {
+		if e.values["REDIS_URL"] != "memory" {
+			store = e.redisAddress("REDIS_", "/var/run/nutcracker/ratelimit.sock")
+		}
+		e.give("store", store, "REDIS_URL")
 	}
 	switch {
-	case perSecond && r.Store == "memory":
+	case perSecond && store == "memory":
 		e.report("REDIS_PERSECOND", "needs a REDIS_URL: counts are kept in memory")
 	case perSecond:
-		r.PerSecond = e.redisAddress("REDIS_PERSECOND_", "/var/run/nutcracker/ratelimitpersecond.sock")
+		if second = e.redisAddress("REDIS_PERSECOND_", "/var/run/nutcracker/ratelimitpersecond.sock"); second != "memory" {
+			e.give("per_second_store", second, "REDIS_PERSECOND_URL")
+		}
 	default:
 		e.ignored("REDIS_PERSECOND_SOCKET_TYPE", "REDIS_PERSECOND_TYPE", "REDIS_PERSECOND_URL", "REDIS_PERSECOND_AUTH",
 			"REDIS_PERSECOND_TLS", "REDIS_PERSECOND_SENTINEL_AUTH", "REDIS_PERSECOND_TIMEOUT")
 	}
-	if r.Chosen && !strings.HasPrefix(r.Store, "rediss") && !strings.HasPrefix(r.PerSecond, "rediss") {
+	if store == "memory" && e.boolean("STINT_ENVOY_KEYS", false) {
+		e.report("STINT_ENVOY_KEYS", "needs a Redis that is shared with envoyproxy/ratelimit: set REDIS_URL")
+	}
+	if chosen && !strings.HasPrefix(store, "rediss") && !strings.HasPrefix(second, "rediss") {
 		e.ignored("REDIS_TLS_CACERT", "REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY")
 	}
-	return r
 }
 
 // redisAddress makes one address of the variables that begin with a prefix. otherwise is the socket that

@@ -2,6 +2,8 @@ package envoy_test
 
 import (
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -10,12 +12,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/golden"
 	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
 )
 
-func fromEnvironment(variables []string) (*envoy.Settings, []string, error) {
-	return envoy.FromEnvironment(variables, redislimit.CheckAddress)
+// fromEnvironment are the settings that variables give.
+func fromEnvironment(variables []string) (config.Settings, []string, error) {
+	given, unused, err := envoy.FromEnvironment(variables)
+	if err != nil {
+		return config.Settings{}, nil, err
+	}
+	s, err := (&config.Source{Given: given, CheckStore: redislimit.CheckAddress}).ReadSettings()
+	return s, unused, err
 }
 
 func TestEnvironmentDefaults(t *testing.T) {
@@ -23,26 +33,26 @@ func TestEnvironmentDefaults(t *testing.T) {
 	if err != nil || len(unused) > 0 {
 		t.Fatalf("%v, %v", unused, err)
 	}
-	want := &envoy.Settings{
-		HTTPListen: "0.0.0.0:8080", DebugListen: "0.0.0.0:6070", GRPCListen: "0.0.0.0:8081",
-		MaxConnectionAge: 24 * time.Hour, MaxConnectionAgeGrace: time.Hour,
-		LogLevel: "warn", LogFormat: "text",
-		Config:         envoy.ConfigSource{Root: "/srv/runtime_data/current", Directory: "config", WatchRoot: true},
-		Stats:          envoy.Stats{Statsd: "localhost:8125", FlushInterval: 10 * time.Second},
-		Headers:        envoy.ResponseHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
-		Redis:          envoy.Redis{Store: "memory"},
-		Tracing:        envoy.Tracing{Service: "RateLimit", Sample: 1, Protocol: "http"},
-		Quotas:         envoy.Quotas{Shares: "demand"},
-		NearLimitRatio: 0.8, JitterMax: 300 * time.Second,
+	want := config.Default()
+	want.DecisionTimeout, want.Log.Level = 250*time.Millisecond, slog.LevelWarn
+	want.Envoy = config.DefaultEnvoy()
+	want.Envoy.HTTPListen, want.Envoy.DebugListen, want.Envoy.Listen = "0.0.0.0:8080", "0.0.0.0:6070", "0.0.0.0:8081"
+	want.Envoy.EnvoySource = config.EnvoySource{Directory: "/srv/runtime_data/current/config", DirectoryLink: "/srv/runtime_data/current", DirectoryMayBeEmpty: true, DotFiles: true}
+	want.Envoy.Stats.Statsd, want.Envoy.Stats.LocalCache = "localhost:8125", false
+	if !s.Equal(&want) {
+		t.Errorf("\n%+v\n%+v, want\n%+v\n%+v", s, s.Envoy, want, want.Envoy)
 	}
-	if !reflect.DeepEqual(s, want) {
-		t.Errorf("\n%+v, want\n%+v", s, want)
+	// These are the defaults of envoyproxy/ratelimit, too.
+	like := config.DefaultEnvoy()
+	like.MaxConnectionAge, like.MaxConnectionAgeGrace = 24*time.Hour, time.Hour
+	like.Stats.FlushInterval, like.Stats.NearLimitRatio, like.Stats.PrometheusPath = 10*time.Second, 0.8, "/metrics"
+	like.HeaderNames = config.EnvoyHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+	if !reflect.DeepEqual(like, config.DefaultEnvoy()) {
+		t.Errorf("by default %+v, want %+v", config.DefaultEnvoy(), like)
 	}
 }
 
-// TestEnvironment gives each variable a value of its own, so that two that are mixed up show.
-func TestEnvironment(t *testing.T) {
-	s, unused, err := fromEnvironment(strings.Split(`HOST=1.1.1.1
+const everyVariable = `HOST=1.1.1.1
 PORT=0x50
 DEBUG_HOST=::1
 DEBUG_PORT=81
@@ -131,41 +141,46 @@ LOCAL_CACHE_SIZE_IN_BYTES=1000
 TRACING_ENABLED=true
 TRACING_SERVICE_NAME=limits
 TRACING_SAMPLING_RATE=0.1
-TRACING_EXPORTER_PROTOCOL=grpc`, "\n"))
+TRACING_EXPORTER_PROTOCOL=grpc`
+
+// TestEnvironment gives each variable a value of its own, so that two that are mixed up show.
+func TestEnvironment(t *testing.T) {
+	s, unused, err := fromEnvironment(strings.Split(everyVariable, "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"REDIS_PIPELINE_WINDOW", "REDIS_POOL_SIZE"}; !slices.Equal(unused, want) {
 		t.Errorf("unused: %v, want %v", unused, want)
 	}
-	want := &envoy.Settings{
-		HTTPListen: "1.1.1.1:80", DebugListen: "[::1]:81", GRPCListen: ":82", GRPCSocket: "/run/rls.sock",
-		MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: 2 * time.Hour,
-		TLS:      envoy.TLS{Use: true, Certificate: "cert", Key: "key", ClientAuthority: "ca", ClientSAN: "san"},
-		LogLevel: "debug", LogFormat: "json",
-		Config: envoy.ConfigSource{
-			Root: "/root", Subdirectory: "sub", Directory: "app", IgnoreDotFiles: true, MergeDomains: true, StartWithout: true,
-			XDS: &envoy.XDS{
-				NodeID: "node", NodeMetadata: map[string]string{"a": "b", "c": "d=e"}, Server: "xds:1", RetryInterval: 4 * time.Second,
-				Headers: map[string]string{"authorization": "Bearer x:y", "b": "c"}, UseTLS: true, ClientCertificate: "xcert", ClientKey: "xkey",
-				ServerAuthority: "xca", ServerSAN: "xsan", BackoffInitial: 11 * time.Second, BackoffMax: 61 * time.Second, BackoffFactor: 0.25, MaxMessage: 123,
+	want := config.Default()
+	want.Store, want.PerSecondStore, want.DecisionTimeout = "redis://redis:6379", "redis://other:6379", 250*time.Millisecond
+	want.Log.Level, want.Log.JSON = slog.LevelDebug, true
+	want.Traces = &config.Traces{Service: "limits", Sample: 0.1, Protocol: "grpc"}
+	want.Envoy = &config.Envoy{
+		EnvoySource: config.EnvoySource{
+			MergeDomains: true, StartWithoutDescriptors: true,
+			XDS: &config.XDS{
+				NodeID: "node", NodeMetadata: map[string]string{"a": "b", "c": "d=e"}, Server: "xds:1", Retry: 4 * time.Second,
+				Headers: map[string]string{"authorization": "Bearer x:y", "b": "c"}, TLS: &config.UpstreamTLS{Cert: "xcert", Key: "xkey", CA: "xca", ServerName: "xsan"},
+				Backoff: 11 * time.Second, MaxBackoff: 61 * time.Second, BackoffJitter: 0, MaxMessage: 123,
 			},
 		},
-		Stats: envoy.Stats{
-			Statsd: "statsd:83", DogStatsd: true, Prometheus: ":84", Path: "/m", MapperFile: "mapper", Milliseconds: true,
-			Tags: map[string]string{"tag": "value", "other": "1"}, FlushInterval: 12 * time.Second, LocalCache: true,
-			Datadog:    map[string]string{"dd.internal.entity_id": "pod", "env": "prod", "service": "limits", "version": "1.2"},
-			Mogrifiers: []envoy.Mogrifier{{Pattern: "^a(.*)$", Name: "a", Tags: map[string]string{"rest": "$1"}}, {Pattern: "b", Name: "c"}},
+		Listen: "unix:/run/rls.sock", HTTPListen: "1.1.1.1:80", DebugListen: "[::1]:81",
+		MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: 2 * time.Hour,
+		TLS: &config.TLSFiles{Cert: "cert", Key: "key", ClientCA: "ca"}, ClientName: "san",
+		Stats: config.EnvoyStats{
+			DogStatsd: "statsd:83", PrometheusListen: ":84", PrometheusPath: "/m", PrometheusMapper: "mapper", PrometheusMilliseconds: true,
+			Tags: map[string]string{"tag": "value", "other": "1"}, FlushInterval: 12 * time.Second, LocalCache: true, NearLimitRatio: 0.5,
+			DogStatsdTags: map[string]string{"dd.internal.entity_id": "pod", "env": "prod", "service": "limits", "version": "1.2"},
+			Mogrifiers:    []config.Mogrifier{{Pattern: "^a(.*)$", Name: "a", Tags: map[string]string{"rest": "$1"}}, {Pattern: "b", Name: "c"}},
 		},
-		Headers:        envoy.ResponseHeaders{Enabled: true, Limit: "l", Remaining: "r", Reset: "s"},
-		Redis:          envoy.Redis{Store: "redis://redis:6379", PerSecond: "redis://other:6379", Chosen: true, DecisionTimeout: 250 * time.Millisecond},
-		Tracing:        envoy.Tracing{Enabled: true, Service: "limits", Sample: 0.1, Protocol: "grpc"},
-		Quotas:         envoy.Quotas{Shares: "equal", TTL: 30 * time.Second},
-		NearLimitRatio: 0.5, Shadow: true, Quota: true, DynamicMetadata: true,
-		HealthNeedsConfig: true, HealthNeedsStore: true, SharedCounters: true, KeyPrefix: "pre:", JitterMax: 7 * time.Second,
+		ResponseHeaders: true, HeaderNames: config.EnvoyHeaders{Limit: "l", Remaining: "r", Reset: "s"},
+		QuotaShares: "equal", QuotaTTL: 30 * time.Second, Shadow: true, QuotaMode: true, DynamicMetadata: true,
+		Health:         config.EnvoyHealth{NeedsDescriptors: true, NeedsStore: true},
+		SharedCounters: &config.EnvoyCounters{KeyPrefix: "pre:", ExpiryJitter: 7 * time.Second},
 	}
-	if !reflect.DeepEqual(s, want) {
-		t.Errorf("\n%+v\n%+v, want\n%+v\n%+v", s, s.Config.XDS, want, want.Config.XDS)
+	if !s.Equal(&want) {
+		t.Errorf("\n%+v\n%+v\n%+v, want\n%+v\n%+v\n%+v", s, s.Envoy, s.Envoy.XDS, want, want.Envoy, want.Envoy.XDS)
 	}
 }
 
@@ -193,12 +208,14 @@ func TestEnvironmentRedis(t *testing.T) {
 		{"REDIS_URL=rediss+cluster://u:p@a,b?ca=/ca REDIS_TYPE=CLUSTER", "rediss+cluster://u:p@a,b?ca=/ca"},
 	} {
 		s, _, err := fromEnvironment(strings.Fields(c.variables))
-		if err != nil || s.Redis.Store != c.want {
-			t.Errorf("%s: %q, %v, want %q", c.variables, s.Redis.Store, err, c.want)
+		if err != nil || s.Store != c.want {
+			t.Errorf("%s: %q, %v, want %q", c.variables, s.Store, err, c.want)
 			continue
 		}
-		if want := strings.Contains(c.variables, "REDIS_URL=m") || c.want != "memory"; s.Redis.Chosen != want {
-			t.Errorf("%s: chosen: %v", c.variables, s.Redis.Chosen)
+		given, _, _ := envoy.FromEnvironment(strings.Fields(c.variables))
+		chosen := slices.ContainsFunc(given, func(g config.Given) bool { return g.Path == "store" })
+		if want := strings.Contains(c.variables, "REDIS_URL=m") || c.want != "memory"; chosen != want {
+			t.Errorf("%s: chosen: %v", c.variables, chosen)
 		}
 		if c.want == "memory" || !strings.Contains(c.variables, "REDIS_URL") {
 			continue
@@ -206,12 +223,12 @@ func TestEnvironmentRedis(t *testing.T) {
 		// The second Redis is named as the first; both have the same certificates.
 		second := strings.NewReplacer("REDIS_TLS_", "REDIS_TLS_", "REDIS_", "REDIS_PERSECOND_").Replace(c.variables)
 		s, unused, err := fromEnvironment(append(strings.Fields(second), "REDIS_PERSECOND=true", "REDIS_URL=first:1"))
-		if err != nil || len(unused) > 0 || s.Redis.PerSecond != c.want || s.Redis.Store != "redis://first:1" {
-			t.Errorf("%s: %+v, unused %v, %v, want %q", second, s.Redis, unused, err, c.want)
+		if err != nil || len(unused) > 0 || s.PerSecondStore != c.want || s.Store != "redis://first:1" {
+			t.Errorf("%s: %q, unused %v, %v, want %q", second, s.PerSecondStore, unused, err, c.want)
 		}
 		s, unused, err = fromEnvironment(append(strings.Fields(second), "REDIS_PERSECOND=false", "REDIS_URL=first:1"))
-		if err != nil || len(unused) == 0 || s.Redis.PerSecond != "" {
-			t.Errorf("%s, switched off: %+v, unused %v, %v", second, s.Redis, unused, err)
+		if err != nil || len(unused) == 0 || s.PerSecondStore != "" {
+			t.Errorf("%s, switched off: %q, unused %v, %v", second, s.PerSecondStore, unused, err)
 		}
 	}
 	for variables, want := range map[string]string{
@@ -229,8 +246,8 @@ func TestEnvironmentRedis(t *testing.T) {
 func TestEnvironmentNamespace(t *testing.T) {
 	for prefix, want := range map[string]string{"": "", "team-a:": "team-a:", "a b": `^stint-[0-9a-f]{12}$`, strings.Repeat("x", 65): `^stint-[0-9a-f]{12}$`} {
 		s, _, err := fromEnvironment([]string{"CACHE_KEY_PREFIX=" + prefix, "REDIS_URL=h:1"})
-		if err != nil || !regexp.MustCompile("^"+want+"$").MatchString(s.Redis.Namespace) {
-			t.Errorf("%q: %q, %v", prefix, s.Redis.Namespace, err)
+		if err != nil || !regexp.MustCompile("^"+want+"$").MatchString(s.Namespace) {
+			t.Errorf("%q: %q, %v", prefix, s.Namespace, err)
 		}
 	}
 }
@@ -295,6 +312,52 @@ func TestEnvironmentTellsNoSecrets(t *testing.T) {
 	}
 }
 
+// The page has which settings each variable gives: what its value is a part of, with all others set.
+func TestSettingsOfVariables(t *testing.T) {
+	of := map[string][]string{}
+	for _, more := range []string{"", "CONFIG_TYPE=FILE\nRUNTIME_WATCH_ROOT=true", "GRPC_UDS=", "USE_STATSD=true\nUSE_DOG_STATSD=false", "STINT_ENVOY_KEYS=false", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=false\nSTINT_ENVOY_EACH=true"} {
+		given, _, err := envoy.FromEnvironment(strings.Split(everyVariable+"\n"+more, "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range given {
+			for name := range strings.SplitSeq(g.From, " and ") {
+				if !slices.Contains(of[name], g.Path) {
+					of[name] = append(of[name], g.Path)
+				}
+			}
+		}
+	}
+	delete(of, "stint envoy")
+	if len(of) < 70 {
+		t.Errorf("only %d variables give settings", len(of))
+	}
+	var b strings.Builder
+	b.WriteString("\n| variable | settings |\n| --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		fmt.Fprintf(&b, "| `%s` | ", name)
+		for i, path := range slices.Sorted(slices.Values(of[name])) {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "[`%s`](settings.md#%s)", path, path)
+		}
+		b.WriteString(" |\n")
+	}
+	const page = "../../docs/envoy-reference.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- Made by: go test ./server/envoy -run TestSettingsOfVariables -update -->\n", "\n<!-- End -->"
+	before, rest, _ := strings.Cut(string(text), begin)
+	_, after, found := strings.Cut(rest, end)
+	if !found {
+		t.Fatal("the page has no place for the table")
+	}
+	golden.File(t, page, before+begin+b.String()+end+after)
+}
+
 // TestEnvironmentIsDocumented holds the table of docs/envoy-reference.md and what is read equal.
 func TestEnvironmentIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/envoy-reference.md")
@@ -302,7 +365,7 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sources strings.Builder
-	for _, name := range []string{"environment.go", "environment_redis.go"} {
+	for _, name := range []string{"environment.go", "environment_stats.go", "environment_redis.go"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -27,7 +27,7 @@ descriptors:
 	}
 	decider := server.New(server.Config{Settings: config.Default(), Rules: set})
 	defer decider.Close()
-	service := envoy.NewService(decider, &envoy.Settings{}, nil)
+	service := envoy.NewService(decider, &config.Envoy{}, nil)
 
 	user := &ratelimit.RateLimitDescriptor{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: "ann"}}}
 	for range 2 {

@@ -38,7 +38,7 @@ func fuzzService(t testing.TB) *envoy.Service {
 	}
 	decides := server.New(server.Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(decides.Close)
-	return envoy.NewService(decides, &envoy.Settings{DynamicMetadata: true, Headers: envoy.ResponseHeaders{Enabled: true}}, nil)
+	return envoy.NewService(decides, &config.Envoy{DynamicMetadata: true, ResponseHeaders: true}, nil)
 }
 
 // FuzzCall makes calls of any bytes that are a RateLimitRequest. Each has an answer in which all

@@ -54,7 +54,7 @@ func TestGolden(t *testing.T) {
 func replay(t *testing.T, given string) string {
 	var file, out strings.Builder
 	var lines []string
-	settings := &envoy.Settings{Headers: envoy.ResponseHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}}
+	settings := &config.Envoy{HeaderNames: config.EnvoyHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}}
 	for line := range strings.Lines(given) {
 		rest, isCall := strings.CutPrefix(strings.TrimSpace(line), "> ")
 		names, isSettings := strings.CutPrefix(rest, "settings: ")
@@ -66,8 +66,8 @@ func replay(t *testing.T, given string) string {
 		default:
 			for name := range strings.SplitSeq(names, ", ") {
 				*map[string]*bool{
-					"headers": &settings.Headers.Enabled, "metadata": &settings.DynamicMetadata,
-					"shadow": &settings.Shadow, "quota": &settings.Quota, "each": &settings.Each,
+					"headers": &settings.ResponseHeaders, "metadata": &settings.DynamicMetadata,
+					"shadow": &settings.Shadow, "quota": &settings.QuotaMode, "each": &settings.Each,
 				}[name] = true
 			}
 		}

@@ -28,7 +28,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stintdev/stint/internal/room"
-	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy/internal/caller"
 )
 
@@ -81,12 +80,12 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 		grpc.NumStreamWorkers(workers),
 	}
 	transport := insecure.NewCredentials()
-	if settings.TLS.Use {
-		config, err := s.tls()
+	if settings.TLS != nil {
+		secure, err := s.tls()
 		if err != nil {
 			return nil, fmt.Errorf("tls of Envoy's gRPC: %w", err)
 		}
-		transport = credentials.NewTLS(config)
+		transport = credentials.NewTLS(secure)
 	}
 	if s.c.WatchHTTP2 != nil {
 		transport = watchedTransport{transport, s.c.WatchHTTP2}
@@ -202,15 +201,15 @@ func (s *Server) panicked(method string, p any) error {
 
 // tls is the configuration of the gRPC listener.
 func (s *Server) tls() (*tls.Config, error) {
-	t := &s.c.Settings.TLS
+	files, name := s.c.Settings.TLS, s.c.Settings.ClientName
 	if s.c.Certificate == nil {
 		return nil, errors.New("nothing opens certificates")
 	}
-	if t.ClientSAN != "" && t.ClientAuthority == "" {
+	if name != "" && !files.AsksForCertificate() {
 		return nil, errors.New("a name of clients' certificates takes an authority that signs them")
 	}
-	base, err := s.c.Certificate("envoy", &config.TLSFiles{Cert: t.Certificate, Key: t.Key, ClientCA: t.ClientAuthority})
-	if err != nil || t.ClientSAN == "" {
+	base, err := s.c.Certificate("envoy", files)
+	if err != nil || name == "" {
 		return base, err
 	}
 	base = base.Clone()
@@ -221,7 +220,7 @@ func (s *Server) tls() (*tls.Config, error) {
 			return nil, err
 		}
 		c = c.Clone()
-		c.VerifyConnection = func(state tls.ConnectionState) error { return isNamed(state.PeerCertificates[0], t.ClientSAN) }
+		c.VerifyConnection = func(state tls.ConnectionState) error { return isNamed(state.PeerCertificates[0], name) }
 		return c, nil
 	}
 	return base, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -47,8 +48,8 @@ func (s *Service) reply(r *rls.RateLimitRequest, calls *rules.Descriptors, v *se
 		out.Statuses = append(out.Statuses, &one.RateLimitResponse_DescriptorStatus)
 	}
 	out.OverallCode = codeOf(v.Allowed)
-	if s.settings.Headers.Enabled {
-		out.ResponseHeadersToAdd = s.settings.Headers.of(closest(out.Statuses, calls, v))
+	if s.settings.ResponseHeaders {
+		out.ResponseHeadersToAdd = headersOf(&s.settings.HeaderNames, closest(out.Statuses, calls, v))
 	}
 	if !v.Allowed && s.settings.Shadow {
 		out.OverallCode, shadow = rls.RateLimitResponse_OK, true
@@ -180,8 +181,8 @@ func closest(all []*rls.RateLimitResponse_DescriptorStatus, calls *rules.Descrip
 	return found
 }
 
-// of are the headers about s; nil: none.
-func (h *ResponseHeaders) of(s *rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
+// headersOf are the headers about s; nil: none.
+func headersOf(h *config.EnvoyHeaders, s *rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	if s == nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -21,7 +22,7 @@ import (
 
 // Config is what a Server is made of. Only Settings and Decider must be given.
 type Config struct {
-	Settings *Settings
+	Settings *config.Envoy
 	Decider  Decider
 	// Observer is told what the service did; nil: nobody is.
 	Observer Observer
@@ -94,7 +95,7 @@ func (s *Server) Stopping() <-chan struct{} { return s.stopping }
 
 // unhealthy returns why the service must get no calls.
 func (s *Server) unhealthy() error {
-	if s.c.Settings.HealthNeedsConfig && s.c.Loaded != nil && !s.c.Loaded() {
+	if s.c.Settings.Health.NeedsDescriptors && s.c.Loaded != nil && !s.c.Loaded() {
 		return errNoConfig
 	}
 	if s.c.Ready != nil {
@@ -115,7 +116,7 @@ func (s *Server) Listen() (err error) {
 		return err
 	}
 	open := func(name, network, address string, serve func(net.Listener) error, stop func(context.Context)) error {
-		if address == "" {
+		if address == "" || address == config.Off {
 			return nil
 		}
 		l, err := listen(network, address)
@@ -136,10 +137,7 @@ func (s *Server) Listen() (err error) {
 			_ = server.Close()
 		})
 	}
-	network, address := "tcp", settings.GRPCListen
-	if settings.GRPCSocket != "" {
-		network, address = "unix", settings.GRPCSocket
-	}
+	network, address := settings.Address()
 	if err := open("Envoy's gRPC", network, address, s.grpc.Serve, s.stopGRPC); err != nil {
 		return err
 	}
@@ -153,8 +151,8 @@ func (s *Server) Listen() (err error) {
 		return nil
 	}
 	mux := http.NewServeMux()
-	mux.Handle(settings.Stats.Path, s.c.Prometheus)
-	return openHTTP("Envoy's Prometheus", settings.Stats.Prometheus, mux, smallTimeout)
+	mux.Handle(cmp.Or(settings.Stats.PrometheusPath, "/metrics"), s.c.Prometheus)
+	return openHTTP("Envoy's Prometheus", settings.Stats.PrometheusListen, mux, smallTimeout)
 }
 
 // Addr is the address of a listener: "gRPC", "HTTP", "debug" or "Prometheus". nil: there is none.

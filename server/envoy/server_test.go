@@ -26,6 +26,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -47,10 +48,12 @@ func allow(context.Context, *rules.Input) (server.Verdict, error) {
 func start(t testing.TB, c envoy.Config) (s *envoy.Server, stop func() error) {
 	t.Helper()
 	if c.Settings == nil {
-		c.Settings = new(envoy.Settings)
+		c.Settings = new(config.Envoy)
 	}
-	for _, address := range []*string{&c.Settings.GRPCListen, &c.Settings.HTTPListen, &c.Settings.DebugListen} {
-		*address = "127.0.0.1:0"
+	for _, address := range []*string{&c.Settings.Listen, &c.Settings.HTTPListen, &c.Settings.DebugListen} {
+		if !strings.HasPrefix(*address, "unix:") {
+			*address = "127.0.0.1:0"
+		}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -315,11 +318,11 @@ func TestUnixSocket(t *testing.T) {
 	}
 	left.SetUnlinkOnClose(false)
 	left.Close()
-	s, _ := start(t, envoy.Config{Decider: decider(allow), Settings: &envoy.Settings{GRPCSocket: path}})
+	s, _ := start(t, envoy.Config{Decider: decider(allow), Settings: &config.Envoy{Listen: "unix:" + path}})
 	if _, err := rls.NewRateLimitServiceClient(dial(t, s)).ShouldRateLimit(t.Context(), request("d", "k", "")); err != nil {
 		t.Error(err)
 	}
-	second := envoy.New(envoy.Config{Decider: decider(allow), Settings: &envoy.Settings{GRPCSocket: path}})
+	second := envoy.New(envoy.Config{Decider: decider(allow), Settings: &config.Envoy{Listen: "unix:" + path}})
 	if err := second.Listen(); err == nil {
 		t.Error("a socket that is served was replaced")
 	}
@@ -349,7 +352,7 @@ func TestDebug(t *testing.T) {
 
 // A connection ends at its age, and no call fails with it.
 func TestConnectionAge(t *testing.T) {
-	s, _ := start(t, envoy.Config{Decider: decider(allow), Settings: &envoy.Settings{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: 10 * time.Second}})
+	s, _ := start(t, envoy.Config{Decider: decider(allow), Settings: &config.Envoy{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: 10 * time.Second}})
 	var dialled atomic.Int64
 	client := rls.NewRateLimitServiceClient(dial(t, s, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		dialled.Add(1)

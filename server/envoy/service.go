@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -19,13 +20,13 @@ import (
 type Service struct {
 	rls.UnimplementedRateLimitServiceServer
 	decider  Decider
-	settings *Settings
+	settings *config.Envoy
 	observer Observer    // nil: nobody is told
 	loaded   func() bool // nil: a configuration is there
 }
 
 // NewService returns a Service that decides by d. observer may be nil.
-func NewService(d Decider, s *Settings, observer Observer) *Service {
+func NewService(d Decider, s *config.Envoy, observer Observer) *Service {
 	return &Service{decider: d, settings: s, observer: observer}
 }
 
@@ -64,7 +65,7 @@ func (s *Service) decide(ctx context.Context, r *rls.RateLimitRequest) (*rls.Rat
 	}
 	call := new(call)
 	call.read(r)
-	call.descriptors.Each, call.descriptors.Quota = s.settings.Each, s.settings.Quota
+	call.descriptors.Each, call.descriptors.Quota = s.settings.Each, s.settings.QuotaMode
 	v := &call.verdict
 	var err error
 	if *v, err = s.decider.Decide(ctx, &call.in, time.Time{}); err != nil {

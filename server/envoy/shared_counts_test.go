@@ -18,6 +18,7 @@ import (
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -80,7 +81,7 @@ func TestSharedCounts(t *testing.T) {
 		c.Rules, c.Limiter = set, stint.NewLimiter(store)
 		c.Settings.DecisionTimeout = 10 * time.Second // no call is decided without Redis
 	})
-	service := envoy.NewService(s, &envoy.Settings{}, nil)
+	service := envoy.NewService(s, &config.Envoy{}, nil)
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redis.Addr}, DisableCache: true})
 	if err != nil {
 		t.Fatal(err)

@@ -28,17 +28,18 @@ import (
 
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/readfile"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Follow gets configurations from the management server until ctx is done: all of them at the start
+// Follow gets configurations from the management server x until ctx is done: all of them at the start
 // of each stream, and whenever one changes. It calls take, from one goroutine, with the
 // files of each response that differs from the one that was taken last; there may be none. An error
 // of take is sent to the server, which keeps it from sending the same again.
 //
 // Follow connects again for as long as it takes, and logs why it has to.
-func (x *XDS) Follow(ctx context.Context, log *slog.Logger, take func([]rules.File) error) {
-	c := &xdsClient{XDS: x, log: log, take: take, wait: x.BackoffInitial}
+func Follow(ctx context.Context, x *config.XDS, log *slog.Logger, take func([]rules.File) error) {
+	c := &xdsClient{XDS: x, log: log, take: take, wait: x.Backoff}
 	said := ""
 	for ctx.Err() == nil {
 		wait, err := c.stream(ctx)
@@ -65,7 +66,7 @@ const (
 	// longestRefusal bounds the bytes of an error that is sent to a management server.
 	longestRefusal = 4 << 10
 	// firstPause is how long a response that was refused, and comes again, waits for an answer. The
-	// pause doubles each time, up to BackoffInitial.
+	// pause doubles each time, up to Backoff.
 	firstPause = time.Second
 	// longestAuthority bounds the bytes of a file of certificates.
 	longestAuthority = 1 << 20
@@ -74,7 +75,7 @@ const (
 // xdsClient is a client of the aggregated discovery service. Its streams are in the protocol of state
 // of the world.
 type xdsClient struct {
-	*XDS
+	*config.XDS
 	log      *slog.Logger
 	take     func([]rules.File) error
 	taken    []rules.File  // by take
@@ -96,17 +97,14 @@ func (c *xdsClient) stream(ctx context.Context) (time.Duration, error) {
 	c.received = false
 	err := c.receive(ctx)
 	if !c.received && status.Code(err) == codes.Unavailable {
-		return jitter(c.RetryInterval, 0.5), err
+		return jitter(c.Retry, 0.5), err
 	}
 	if c.received {
-		c.wait = c.BackoffInitial
+		c.wait = c.Backoff
 	}
-	wait := min(c.wait, c.BackoffMax)
-	c.wait = min(2*wait, c.BackoffMax)
-	if c.BackoffJitter {
-		wait = jitter(wait, c.BackoffFactor)
-	}
-	return wait, err
+	wait := min(c.wait, c.MaxBackoff)
+	c.wait = min(2*wait, c.MaxBackoff)
+	return jitter(wait, c.BackoffJitter), err
 }
 
 // jitter is d, and up to part of it more or less.
@@ -160,7 +158,7 @@ func (c *xdsClient) answer(ctx context.Context, last *discovery.DiscoveryRequest
 	next := &discovery.DiscoveryRequest{Node: last.Node, TypeUrl: configType, VersionInfo: r.VersionInfo, ResponseNonce: r.Nonce}
 	r.Nonce = ""
 	if c.refusal != nil && proto.Equal(r, c.refused) {
-		pause := min(c.pause, c.BackoffInitial)
+		pause := min(c.pause, c.Backoff)
 		c.pause = 2 * pause
 		select {
 		case <-ctx.Done():
@@ -215,25 +213,25 @@ func (c *xdsClient) node() *core.Node {
 
 // credentials reads the certificates, so that new ones are used with the next connection.
 func (c *xdsClient) credentials() (credentials.TransportCredentials, error) {
-	if !c.UseTLS {
+	if c.TLS == nil {
 		return insecure.NewCredentials(), nil
 	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerSAN}
-	if c.ServerAuthority != "" {
-		text, err := readfile.UpTo(c.ServerAuthority, longestAuthority)
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLS.ServerName}
+	if c.TLS.CA != "" {
+		text, err := readfile.UpTo(c.TLS.CA, longestAuthority)
 		if err != nil {
 			return nil, err
 		}
 		cas, err := pemfile.Certificates(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.ServerAuthority, err)
+			return nil, fmt.Errorf("%s: %w", c.TLS.CA, err)
 		}
 		t.RootCAs = pemfile.Pool(cas)
 	}
-	if c.ClientCertificate != "" {
-		pair, err := tls.LoadX509KeyPair(c.ClientCertificate, c.ClientKey)
+	if c.TLS.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
 		if err != nil {
-			return nil, fmt.Errorf("%s and %s: %w", c.ClientCertificate, c.ClientKey, err)
+			return nil, fmt.Errorf("%s and %s: %w", c.TLS.Cert, c.TLS.Key, err)
 		}
 		t.Certificates = []tls.Certificate{pair}
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/redistest"
+	stintconfig "github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -107,20 +108,20 @@ func (m *management) acknowledged(t *testing.T, version string) {
 }
 
 // following is an XDS that follows, and the sets it took.
-func following(t *testing.T, x *envoy.XDS) <-chan *rules.Set {
+func following(t *testing.T, x *stintconfig.XDS) <-chan *rules.Set {
 	x.NodeID = "node"
-	if x.RetryInterval == 0 {
-		x.RetryInterval = 10 * time.Millisecond
+	if x.Retry == 0 {
+		x.Retry = 10 * time.Millisecond
 	}
-	if x.BackoffInitial == 0 {
-		x.BackoffInitial, x.BackoffMax = 10*time.Millisecond, 20*time.Millisecond
+	if x.Backoff == 0 {
+		x.Backoff, x.MaxBackoff = 10*time.Millisecond, 20*time.Millisecond
 	}
 	taken := make(chan *rules.Set, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		x.Follow(ctx, slog.New(slog.DiscardHandler), func(files []rules.File) error {
+		envoy.Follow(ctx, x, slog.New(slog.DiscardHandler), func(files []rules.File) error {
 			if len(files) == 0 {
 				taken <- nil
 				return nil
@@ -165,7 +166,7 @@ func limited(domain, key string, n uint32) *config.RateLimitConfig {
 func TestXDS(t *testing.T) {
 	m := newManagement()
 	m.start(t)
-	taken := following(t, &envoy.XDS{
+	taken := following(t, &stintconfig.XDS{
 		Server: m.address, NodeMetadata: map[string]string{"zone": "a"}, Headers: map[string]string{"authorization": "Bearer x"},
 	})
 	first := m.next(t)
@@ -228,7 +229,7 @@ func TestXDSEveryField(t *testing.T) {
 	m := newManagement()
 	m.set(t, c)
 	m.start(t)
-	r := expect(t, following(t, &envoy.XDS{Server: m.address}), "shop.user_eve*")
+	r := expect(t, following(t, &stintconfig.XDS{Server: m.address}), "shop.user_eve*")
 	got := r.Descriptor
 	if r.Mode != rules.Shadow || !got.Quota || !got.Detailed || got.Name != "strict" || got.Unit != rules.Month || fmt.Sprint(got.Replaces) != "[mild lax]" || fmt.Sprint(got.Metadata) != "map[list:[1.5 true] tier:gold]" {
 		t.Errorf("%v %+v", r.Mode, got)
@@ -240,7 +241,7 @@ func TestXDSReconnects(t *testing.T) {
 	m := newManagement()
 	m.start(t)
 	m.stop()
-	taken := following(t, &envoy.XDS{Server: m.address})
+	taken := following(t, &stintconfig.XDS{Server: m.address})
 	time.Sleep(30 * time.Millisecond) // some attempts
 	m.set(t, limited("shop", "user", 5))
 	m.start(t)
@@ -281,16 +282,17 @@ func TestXDSTLS(t *testing.T) {
 	m.start(t, grpc.Creds(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pemfile.Pool(cas),
 	})))
-	x := envoy.XDS{Server: m.address, UseTLS: true, ServerAuthority: ca, ServerSAN: "localhost", ClientCertificate: cert, ClientKey: key}
-	for name, change := range map[string]func(*envoy.XDS){
-		"no certificate":    func(x *envoy.XDS) { x.ClientCertificate, x.ClientKey = "", "" },
-		"the wrong name":    func(x *envoy.XDS) { x.ServerSAN = "elsewhere" },
-		"another authority": func(x *envoy.XDS) { x.ServerAuthority = "" },
-		"no TLS":            func(x *envoy.XDS) { x.UseTLS = false },
+	x := stintconfig.XDS{Server: m.address, TLS: &stintconfig.UpstreamTLS{CA: ca, ServerName: "localhost", Cert: cert, Key: key}}
+	for name, change := range map[string]func(*stintconfig.XDS){
+		"no certificate":    func(x *stintconfig.XDS) { x.TLS.Cert, x.TLS.Key = "", "" },
+		"the wrong name":    func(x *stintconfig.XDS) { x.TLS.ServerName = "elsewhere" },
+		"another authority": func(x *stintconfig.XDS) { x.TLS.CA = "" },
+		"no TLS":            func(x *stintconfig.XDS) { x.TLS = nil },
 	} {
-		wrong := x
+		wrong, files := x, *x.TLS
+		wrong.TLS = &files
 		change(&wrong)
-		wrong.RetryInterval = time.Millisecond
+		wrong.Retry = time.Millisecond
 		taken := following(t, &wrong)
 		time.Sleep(30 * time.Millisecond)
 		if len(taken) > 0 {
@@ -346,7 +348,7 @@ func TestXDSMalformed(t *testing.T) {
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
-	following(t, &envoy.XDS{Server: l.Addr().String()})
+	following(t, &stintconfig.XDS{Server: l.Addr().String()})
 	for i, want := range wants {
 		r := <-s.requests
 		if got := r.ErrorDetail.GetMessage(); want == "" && got != "" || !strings.Contains(got, want) {
@@ -370,7 +372,7 @@ func TestXDSRefusesSlowly(t *testing.T) {
 	m := newManagement()
 	m.set(t, limited("shop", "", 6))
 	m.start(t)
-	x := &envoy.XDS{Server: m.address, BackoffInitial: time.Hour}
+	x := &stintconfig.XDS{Server: m.address, Backoff: time.Hour}
 	taken := following(t, x)
 	m.next(t)
 	for range 2 { // the second has waited for a second

@@ -67,7 +67,7 @@ func compose(t *testing.T, store stint.Store, settings quota.Settings) *instance
 		t.Fatal(err)
 	}
 	e := envoy.New(envoy.Config{
-		Settings: &envoy.Settings{GRPCListen: "127.0.0.1:0"}, Decider: s.Server, Log: c.Log, StopTimeout: 10 * time.Second,
+		Settings: &config.Envoy{Listen: "127.0.0.1:0"}, Decider: s.Server, Log: c.Log, StopTimeout: 10 * time.Second,
 		Register: []func(*grpc.Server){func(g *grpc.Server) { s.quota.Register(g) }},
 	})
 	if err := e.Listen(); err != nil {

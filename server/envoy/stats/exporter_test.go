@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/statsd_exporter/pkg/exporter"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 
-	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/config"
 )
 
 // gathered is what g has under names of envoyproxy/ratelimit, without Go's runtime.
@@ -42,7 +42,7 @@ func gathered(t testing.TB, g prometheus.Gatherer) map[string]string {
 
 // The exporter that envoyproxy/ratelimit sends its counters to makes the same of them.
 func TestExpositionIsThatOfTheExporter(t *testing.T) {
-	s := newStats(t, envoy.Stats{Prometheus: ":9090"})
+	s := newStats(t, config.EnvoyStats{PrometheusListen: ":9090"})
 	ours := prometheus.NewRegistry()
 	ours.MustRegister(collector{s})
 

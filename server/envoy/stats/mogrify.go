@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/config"
 )
 
 // mogrifier makes a name with tags of a name.
@@ -18,7 +18,7 @@ type mogrifier struct {
 	tags    []tag
 }
 
-func newMogrifiers(from []envoy.Mogrifier) ([]mogrifier, error) {
+func newMogrifiers(from []config.Mogrifier) ([]mogrifier, error) {
 	var all []mogrifier
 	for i, f := range from {
 		pattern, err := regexp.Compile(f.Pattern)

@@ -21,7 +21,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 
-	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/config"
 )
 
 // defaultMapping is that of envoyproxy/ratelimit, and beside it what it leaves out.
@@ -89,22 +89,22 @@ func (s *series) Write(to *dto.Metric) error {
 	return nil
 }
 
-func newExposition(c *envoy.Stats, tags []tag, log *slog.Logger) (*exposition, error) {
+func newExposition(c *config.EnvoyStats, tags []tag, log *slog.Logger) (*exposition, error) {
 	p := &exposition{
 		mapper: &mapper.MetricMapper{Logger: slog.New(slog.DiscardHandler)}, tags: tags, log: log,
 		series: map[string]*series{}, families: map[string]*family{}, gauges: map[string]*shown{},
 	}
 	mapping := defaultMapping
-	if c.Milliseconds {
+	if c.PrometheusMilliseconds {
 		mapping = strings.Replace(mapping, "    scale: 0.001\n", "", 1)
 	}
 	from := "the default mapping"
-	if c.MapperFile != "" {
-		switch text, err := os.ReadFile(c.MapperFile); {
+	if c.PrometheusMapper != "" {
+		switch text, err := os.ReadFile(c.PrometheusMapper); {
 		case err == nil:
-			mapping, from = string(text), c.MapperFile
+			mapping, from = string(text), c.PrometheusMapper
 		case errors.Is(err, fs.ErrNotExist): // Envoy Gateway mounts the file as an optional one
-			log.Error("the mapping for Prometheus is missing; the default one is used", "PROMETHEUS_MAPPER_YAML", c.MapperFile)
+			log.Error("the mapping for Prometheus is missing; the default one is used", "file", c.PrometheusMapper)
 		default:
 			return nil, fmt.Errorf("stats: mapping for Prometheus: %w", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy/stats"
 )
 
@@ -37,7 +37,7 @@ func exposition(t testing.TB, s *stats.Stats) string {
 	return w.Body.String()
 }
 
-var withPrometheus = envoy.Settings{Stats: envoy.Stats{Prometheus: ":9090", Path: "/metrics"}}
+var withPrometheus = config.Envoy{Stats: config.EnvoyStats{PrometheusListen: ":9090"}}
 
 // The names and labels are those of the default mapping of envoyproxy/ratelimit.
 func TestPrometheusStory(t *testing.T) {
@@ -129,7 +129,7 @@ ratelimit_service_rate_limit_total_hits{domain="shop",key1="user",key2="path"} 1
 }
 
 func TestPrometheusMilliseconds(t *testing.T) {
-	kept, err := stats.New(stats.Config{Stats: envoy.Stats{Prometheus: ":9090", Milliseconds: true}})
+	kept, err := stats.New(stats.Config{Stats: config.EnvoyStats{PrometheusListen: ":9090", PrometheusMilliseconds: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func mapped(t testing.TB, mapping string, tags map[string]string) (*stats.Stats,
 	if err := os.WriteFile(file, []byte(mapping), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return stats.New(stats.Config{NearLimitRatio: 0.8, Log: quiet, Stats: envoy.Stats{Prometheus: ":9090", MapperFile: file, Tags: tags}})
+	return stats.New(stats.Config{Log: quiet, Stats: config.EnvoyStats{NearLimitRatio: 0.8, PrometheusListen: ":9090", PrometheusMapper: file, Tags: tags}})
 }
 
 // A mapping may have all that statsd_exporter knows, also what it calls deprecated, and tags are

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/envoy"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -23,9 +24,7 @@ import (
 // Config is what New needs. The zero Config keeps statistics for the page only.
 type Config struct {
 	// Stats are the settings: where the statistics go.
-	Stats envoy.Stats
-	// NearLimitRatio is envoy.Settings.NearLimitRatio.
-	NearLimitRatio float64
+	Stats config.EnvoyStats
 	// Known reports whether the files in force have a domain. nil: they have all.
 	Known func(domain string) bool
 	// More are metrics that Prometheus gets besides, such as server.Server.Gatherer. nil: none.
@@ -108,7 +107,7 @@ const otherDomains = "_other"
 // New returns a Stats. An error says what is wrong with c.
 func New(c Config) (*Stats, error) {
 	s := &Stats{
-		near: float32(c.NearLimitRatio), known: c.Known, log: c.Log, every: c.Stats.FlushInterval,
+		near: float32(c.Stats.NearLimitRatio), known: c.Known, log: c.Log, every: c.Stats.FlushInterval,
 		rules:   newNames("ratelimit.service.rate_limit.", ruleKinds, mostNames),
 		domains: newNames("ratelimit.service.rate_limit.", []string{"domain_not_found"}, mostNames),
 		service: newGroup("ratelimit.service", serviceKinds),
@@ -130,12 +129,12 @@ func New(c Config) (*Stats, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Stats.Statsd != "" {
+	if c.Stats.Statsd != "" || c.Stats.DogStatsd != "" {
 		if s.statsd, err = newStatsd(&c.Stats, tags); err != nil {
 			return nil, err
 		}
 	}
-	if c.Stats.Prometheus != "" {
+	if l := c.Stats.PrometheusListen; l != "" && l != config.Off {
 		if s.prometheus, err = newExposition(&c.Stats, tags, s.log); err != nil {
 			return nil, err
 		}

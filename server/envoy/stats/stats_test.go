@@ -31,7 +31,7 @@ import (
 var quiet = slog.New(slog.DiscardHandler)
 
 // envoyOf is a service by a file of Envoy's form, as stint envoy composes it, and its statistics.
-func envoyOf(t testing.TB, file string, settings *envoy.Settings, limiter *stint.Limiter) (*envoy.Service, *stats.Stats) {
+func envoyOf(t testing.TB, file string, settings *config.Envoy, limiter *stint.Limiter) (*envoy.Service, *stats.Stats) {
 	t.Helper()
 	set, err := rules.ParseFiles([]rules.File{{Name: "config.yaml", Data: []byte(file), Envoy: true}})
 	if err != nil {
@@ -44,8 +44,10 @@ func envoyOf(t testing.TB, file string, settings *envoy.Settings, limiter *stint
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
+	where := settings.Stats
+	where.NearLimitRatio = 0.8
 	kept, err := stats.New(stats.Config{
-		Stats: settings.Stats, NearLimitRatio: 0.8, Log: quiet, More: s.Gatherer(),
+		Stats: where, Log: quiet, More: s.Gatherer(),
 		Known: func(domain string) bool { return s.Rules().HasDomain(domain) },
 	})
 	if err != nil {
@@ -122,7 +124,7 @@ descriptors:
 
 // What a user sees on the page for calls of each kind, with names as envoyproxy/ratelimit has them.
 func TestStory(t *testing.T) {
-	s, kept := envoyOf(t, shop, &envoy.Settings{Shadow: true}, nil)
+	s, kept := envoyOf(t, shop, &config.Envoy{Shadow: true}, nil)
 	kept.Loaded(nil)
 	kept.Loaded(errors.New("no"))
 	for range 12 {
@@ -214,8 +216,8 @@ func TestRememberedRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	plain, uncounted := envoyOf(t, shop, new(envoy.Settings), stint.NewLimiter(store))
-	s, kept := envoyOf(t, shop, &envoy.Settings{Stats: envoy.Stats{LocalCache: true}}, stint.NewLimiter(store))
+	plain, uncounted := envoyOf(t, shop, new(config.Envoy), stint.NewLimiter(store))
+	s, kept := envoyOf(t, shop, &config.Envoy{Stats: config.EnvoyStats{LocalCache: true}}, stint.NewLimiter(store))
 	const path = "ratelimit.service.rate_limit.shop.path."
 	counts := counters(t, kept)
 	for began := time.Now(); counts[path+"over_limit_with_local_cache"] == 0; counts = counters(t, kept) {
@@ -255,7 +257,7 @@ func counters(t testing.TB, s *stats.Stats) map[string]uint64 {
 
 // The sums over all names are right whatever callers send: nothing is lost where names are folded.
 func TestNamesOfRequestsAreBounded(t *testing.T) {
-	s, kept := envoyOf(t, strings.ReplaceAll(shop, "hour", "day"), new(envoy.Settings), nil)
+	s, kept := envoyOf(t, strings.ReplaceAll(shop, "hour", "day"), new(config.Envoy), nil)
 	const calls = 12_000
 	long := strings.Repeat("x", 2000)
 	for i := range calls {
@@ -295,7 +297,7 @@ func TestNamesOfRequestsAreBounded(t *testing.T) {
 }
 
 func TestPageFilter(t *testing.T) {
-	s, kept := envoyOf(t, shop, new(envoy.Settings), nil)
+	s, kept := envoyOf(t, shop, new(config.Envoy), nil)
 	ask(t, s, 1, "shop", "path=/a")
 	for query, want := range map[string]string{
 		"?filter=path.total":   "200 ratelimit.service.rate_limit.shop.path.total_hits: 1\n",
@@ -314,13 +316,13 @@ func TestPageFilter(t *testing.T) {
 }
 
 func TestWrongConfigs(t *testing.T) {
-	for want, c := range map[string]envoy.Stats{
+	for want, c := range map[string]config.EnvoyStats{
 		"missing port":           {Statsd: "localhost"},
-		"mogrifier 1 has no pat": {Statsd: "a:1", DogStatsd: true, Mogrifiers: []envoy.Mogrifier{{Name: "a"}}},
-		"mogrifier 1 has no nam": {Statsd: "a:1", DogStatsd: true, Mogrifiers: []envoy.Mogrifier{{Pattern: "a"}}},
-		"mogrifier 1: error par": {Statsd: "a:1", DogStatsd: true, Mogrifiers: []envoy.Mogrifier{{Pattern: "(", Name: "a"}}},
-		"needs a key and a valu": {Statsd: "a:1", DogStatsd: true, Mogrifiers: []envoy.Mogrifier{{Pattern: "a", Name: "a", Tags: map[string]string{"a": ""}}}},
-		"is a directory":         {Prometheus: ":0", MapperFile: "."},
+		"mogrifier 1 has no pat": {DogStatsd: "a:1", Mogrifiers: []config.Mogrifier{{Name: "a"}}},
+		"mogrifier 1 has no nam": {DogStatsd: "a:1", Mogrifiers: []config.Mogrifier{{Pattern: "a"}}},
+		"mogrifier 1: error par": {DogStatsd: "a:1", Mogrifiers: []config.Mogrifier{{Pattern: "(", Name: "a"}}},
+		"needs a key and a valu": {DogStatsd: "a:1", Mogrifiers: []config.Mogrifier{{Pattern: "a", Name: "a", Tags: map[string]string{"a": ""}}}},
+		"is a directory":         {PrometheusListen: ":0", PrometheusMapper: "."},
 		`tag "a|b"`:              {Tags: map[string]string{"a|b": "c"}},
 	} {
 		if _, err := stats.New(stats.Config{Stats: c}); err == nil || !strings.Contains(err.Error(), want) {
@@ -341,7 +343,7 @@ func TestDecidedDoesNotAllocate(t *testing.T) {
 }
 
 func decided(t testing.TB) (*stats.Stats, *rules.Descriptors, *server.Verdict) {
-	kept, err := stats.New(stats.Config{NearLimitRatio: 0.8, Stats: envoy.Stats{Prometheus: ":9090", Path: "/metrics", LocalCache: true}})
+	kept, err := stats.New(stats.Config{Stats: config.EnvoyStats{NearLimitRatio: 0.8, PrometheusListen: ":9090", LocalCache: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +385,7 @@ func TestMethodsAreBounded(t *testing.T) {
 
 // Run ends with its context.
 func TestRunEnds(t *testing.T) {
-	kept, err := stats.New(stats.Config{Stats: envoy.Stats{Statsd: "127.0.0.1:1", FlushInterval: time.Millisecond}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	kept, err := stats.New(stats.Config{Stats: config.EnvoyStats{Statsd: "127.0.0.1:1", FlushInterval: time.Millisecond}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

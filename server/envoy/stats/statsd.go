@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"maps"
@@ -10,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/config"
 )
 
 // statsd sends lines to statsd over TCP or, with tags as Datadog has them, over UDP. What was not
@@ -48,13 +49,13 @@ const (
 	mostTimes = 1000
 )
 
-func newStatsd(c *envoy.Stats, tags []tag) (*statsd, error) {
-	d := &statsd{network: "tcp", address: c.Statsd, packet: tcpPacket}
-	if _, _, err := net.SplitHostPort(c.Statsd); err != nil {
+func newStatsd(c *config.EnvoyStats, tags []tag) (*statsd, error) {
+	d := &statsd{network: "tcp", address: cmp.Or(c.DogStatsd, c.Statsd), packet: tcpPacket}
+	if _, _, err := net.SplitHostPort(d.address); err != nil {
 		return nil, errors.New("stats: statsd: " + err.Error())
 	}
 	var suffix strings.Builder
-	if c.DogStatsd {
+	if c.DogStatsd != "" {
 		d.network, d.packet, d.dog = "udp", datagram, true
 		var err error
 		if d.mogrifiers, err = newMogrifiers(c.Mogrifiers); err != nil {
@@ -70,8 +71,8 @@ func newStatsd(c *envoy.Stats, tags []tag) (*statsd, error) {
 		}
 	}
 	if d.dog {
-		for _, key := range slices.Sorted(maps.Keys(c.Datadog)) {
-			suffix.WriteString("," + key + ":" + withoutSyntax(c.Datadog[key], "|,"))
+		for _, key := range slices.Sorted(maps.Keys(c.DogStatsdTags)) {
+			suffix.WriteString("," + key + ":" + withoutSyntax(c.DogStatsdTags[key], "|,"))
 		}
 	}
 	d.suffix = suffix.String()

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/config"
 )
 
 // receiver is a statsd over TCP that can be stopped and started.
@@ -100,9 +100,10 @@ func (r *receiver) clear() {
 	r.mu.Unlock()
 }
 
-func newStats(t testing.TB, c envoy.Stats) *Stats {
+func newStats(t testing.TB, c config.EnvoyStats) *Stats {
 	t.Helper()
-	s, err := New(Config{Stats: c, NearLimitRatio: 0.8, Log: slog.New(slog.DiscardHandler)})
+	c.NearLimitRatio = 0.8
+	s, err := New(Config{Stats: c, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func newStats(t testing.TB, c envoy.Stats) *Stats {
 // The lines are those of gostats, with its tags. What was sent is not sent again.
 func TestStatsdLines(t *testing.T) {
 	r := receive(t)
-	s := newStats(t, envoy.Stats{Statsd: r.address, Tags: map[string]string{"version": "1.2", "az": "a", "": "x", "none": ""}})
+	s := newStats(t, config.EnvoyStats{Statsd: r.address, Tags: map[string]string{"version": "1.2", "az": "a", "": "x", "none": ""}})
 	s.rules.add("shop.path", false, &hits{totalHits: 3, withinLimit: 2, overLimit: 1})
 	s.rules.add("shop.evil_\n:1|c\x00", true, &hits{totalHits: 1})
 	s.Called("Check", 1500*time.Microsecond)
@@ -155,9 +156,9 @@ func TestDogstatsdLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	s := newStats(t, envoy.Stats{
-		Statsd: l.LocalAddr().String(), DogStatsd: true, Tags: map[string]string{"tag": "1.2,3"}, Datadog: map[string]string{"version": "1.2", "env": "prod"},
-		Mogrifiers: []envoy.Mogrifier{
+	s := newStats(t, config.EnvoyStats{
+		DogStatsd: l.LocalAddr().String(), Tags: map[string]string{"tag": "1.2,3"}, DogStatsdTags: map[string]string{"version": "1.2", "env": "prod"},
+		Mogrifiers: []config.Mogrifier{
 			{Pattern: `^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.(.*)$`, Name: "ratelimit.service.rate_limit.$3", Tags: map[string]string{"domain": "$1", "descriptor": "$2", "other": "$4"}},
 			{Pattern: `.*`, Name: "never.for.the.above"},
 		},
@@ -216,7 +217,7 @@ func sums(t testing.TB, lines []string) map[string]float64 {
 // Nothing is lost and nothing comes twice while statsd is away.
 func TestStatsdComesBack(t *testing.T) {
 	r := receive(t)
-	s := newStats(t, envoy.Stats{Statsd: r.address})
+	s := newStats(t, config.EnvoyStats{Statsd: r.address})
 	hit := func() { s.rules.add("shop.path", false, &hits{totalHits: 1}); s.Called("M", 0) }
 	hit()
 	s.flush()
@@ -253,7 +254,7 @@ func TestStatsdComesBack(t *testing.T) {
 // Of many times, a part is sent, which stands for all.
 func TestStatsdSamplesTimes(t *testing.T) {
 	r := receive(t)
-	s := newStats(t, envoy.Stats{Statsd: r.address})
+	s := newStats(t, config.EnvoyStats{Statsd: r.address})
 	const calls = 50_000
 	for i := range calls {
 		s.Called("M", time.Duration(i)*time.Microsecond)
@@ -289,7 +290,7 @@ func TestStatsdSamplesTimes(t *testing.T) {
 // Names that are not used go, from Prometheus, too, while hits go on; none of these is lost.
 func TestSweepLosesNothing(t *testing.T) {
 	r := receive(t)
-	s := newStats(t, envoy.Stats{Statsd: r.address, Prometheus: ":9090"})
+	s := newStats(t, config.EnvoyStats{Statsd: r.address, PrometheusListen: ":9090"})
 	const workers, rounds = 4, 3000
 	const runtimeSeries = 5 // counters of Go's runtime stay
 	var wg sync.WaitGroup
@@ -363,7 +364,7 @@ func (c *shortConn) Write(p []byte) (int, error) {
 // the others are.
 func TestStatsdWritesInPart(t *testing.T) {
 	for cut := 0; cut < 1500; cut += 7 {
-		s := newStats(t, envoy.Stats{Statsd: "127.0.0.1:1"})
+		s := newStats(t, config.EnvoyStats{Statsd: "127.0.0.1:1"})
 		for i := range 20 {
 			s.rules.add(fmt.Sprintf("shop.path_%d", i), false, &hits{totalHits: uint64(1 + i)})
 		}
@@ -390,7 +391,7 @@ func TestStatsdWritesInPart(t *testing.T) {
 
 // A series of several statistics, some of which go, keeps what they had: a counter never falls.
 func TestFoldedSeriesOnlyGrow(t *testing.T) {
-	s := newStats(t, envoy.Stats{Prometheus: ":9090"})
+	s := newStats(t, config.EnvoyStats{PrometheusListen: ":9090"})
 	hit := func(name string, n uint64) { s.rules.add(name, true, &hits{totalHits: n}) }
 	look := func() float64 {
 		for _, f := range s.prometheus.update(s.groups(), nil, time.Now()) {
@@ -421,7 +422,7 @@ func TestFoldedSeriesOnlyGrow(t *testing.T) {
 
 // A scrape that began before a sweep does not bring back what the sweep dropped.
 func TestSweepDuringScrape(t *testing.T) {
-	s := newStats(t, envoy.Stats{Prometheus: ":9090"})
+	s := newStats(t, config.EnvoyStats{PrometheusListen: ":9090"})
 	s.rules.add("shop.a", true, &hits{totalHits: 1})
 	now := time.Now()
 	s.prometheus.update(s.groups(), nil, now)
@@ -435,7 +436,7 @@ func TestSweepDuringScrape(t *testing.T) {
 
 // ttl of a mapping drops a series that has not changed for so long. It begins again at 0.
 func TestTTL(t *testing.T) {
-	s := newStats(t, envoy.Stats{Prometheus: ":9090"})
+	s := newStats(t, config.EnvoyStats{PrometheusListen: ":9090"})
 	if err := s.prometheus.mapper.InitFromYAMLString("defaults: {ttl: 1m}\nmappings: [{match: a.*, name: a}]"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,108 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint/internal/schema"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// EnvoyStats says where the statistics of envoyproxy/ratelimit go.
+type EnvoyStats struct {
+	// PrometheusListen is the address of metrics. Off or empty: none.
+	PrometheusListen string
+	// Statsd is the host:port of a statsd, which gets statistics over TCP, and DogStatsd that of an
+	// agent of Datadog, over UDP. At most one is set. Empty: neither gets any.
+	Statsd, DogStatsd string
+	// Tags are those of each statistic, and DogStatsdTags more for DogStatsd.
+	Tags, DogStatsdTags map[string]string
+	// FlushInterval is how often Statsd or DogStatsd is sent what has changed. 0: every 10 s.
+	FlushInterval time.Duration
+	// NearLimitRatio is the part of a limit above which a call counts as near the limit.
+	NearLimitRatio float64
+	// LocalCache counts refusals without the store apart, and keeps the statistics of the local cache.
+	LocalCache bool
+	// Mogrifiers are for DogStatsd; the first that matches counts.
+	Mogrifiers []Mogrifier
+	// PrometheusPath is that of the metrics. Empty: /metrics.
+	PrometheusPath string
+	// PrometheusMapper is a file; empty: the default mapping. PrometheusMilliseconds has the time of a
+	// response in milliseconds, else in seconds.
+	PrometheusMapper       string
+	PrometheusMilliseconds bool
+}
+
+// Mogrifier turns the names of statistics that match the regular expression Pattern into Name with
+// Tags, in which $1 is what the first group matched.
+type Mogrifier struct {
+	Pattern, Name string
+	Tags          map[string]string
+}
+
+func (s *EnvoyStats) rows(r *yamlnode.Reader) schema.Rows {
+	hostPort := schema.Scalar("host:port", `^[^:]+:[0-9]+$|^\[[^\]]+\]:[0-9]+$`)
+	return schema.Rows{
+		{Name: "prometheus_listen", Value: schema.Parsed(r, &s.PrometheusListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":9102"`, See: "envoy-reference.md#statistics",
+			Says: "Address of metrics with the names of envoyproxy/ratelimit; off: none."},
+		{Name: "statsd", Value: schema.Parsed(r, &s.Statsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", See: "envoy-reference.md#statistics",
+			Says: "Where a statsd gets the statistics over TCP. Without it, none does."},
+		{Name: "dogstatsd", Value: schema.Parsed(r, &s.DogStatsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", See: "envoy-reference.md#statistics",
+			Says: "Where an agent of Datadog gets the statistics over UDP. Without it, none does."},
+		{Name: "stats", Value: schema.Section(r, s.details(r), nil), See: "envoy-reference.md#statistics",
+			Says: "What the statistics are like."},
+	}
+}
+
+func (s *EnvoyStats) details(r *yamlnode.Reader) schema.Rows {
+	return schema.Rows{
+		{Name: "tags", Value: texts(r, &s.Tags, strings.Clone), Example: "{region: eu}",
+			Says: "Tags of each statistic; labels for Prometheus."},
+		{Name: "dogstatsd_tags", Value: texts(r, &s.DogStatsdTags, strings.Clone), Example: "{env: production}",
+			Says: "More tags, for dogstatsd alone."},
+		{Name: "flush_interval", Value: schema.Duration(r, "flush_interval", &s.FlushInterval, schema.AboveZero, schema.Endless), Default: "10s",
+			Says: "How often statsd or dogstatsd is sent what has changed."},
+		{Name: "near_limit_ratio", Value: schema.Parsed(r, &s.NearLimitRatio, parseRatio, ratio), Default: "0.8",
+			Says: "The part of a limit above which units count as near the limit."},
+		{Name: "local_cache", Value: schema.Bool(r, &s.LocalCache), Default: "true",
+			Says: "Counts refusals without the store apart, too."},
+		{Name: "mogrifiers", Value: schema.Mappings(r, func(m *Mogrifier) schema.Rows { return m.rows(r) }, func(m *Mogrifier, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
+			s.Mogrifiers = append(s.Mogrifiers, *m)
+			if m.Pattern == "" || m.Name == "" {
+				r.Report(n, "a mogrifier needs pattern and name")
+			}
+		}), Example: `[{pattern: "^shop_(.*)$", name: shop, tags: {rule: $1}}]`,
+			Says: "What names and tags statistics have for dogstatsd. The first whose pattern matches counts."},
+		{Name: "prometheus_path", Value: schema.Parsed(r, &s.PrometheusPath, parseMetricsPath, schema.Scalar("path", "^/")), Default: "/metrics", Example: "/stats",
+			Says: "Path of the metrics at prometheus_listen."},
+		{Name: "prometheus_mapper", Value: schema.Text(r, &s.PrometheusMapper, "file"), Example: "/etc/stint/mapper.yaml",
+			Says: "File with a mapping of statsd_exporter. Without it, the mapping is that of envoyproxy/ratelimit."},
+		{Name: "prometheus_milliseconds", Value: schema.Bool(r, &s.PrometheusMilliseconds), Default: "false",
+			Says: "Has the time of a response in milliseconds, and not in seconds, if there is no prometheus_mapper."},
+	}
+}
+
+func (m *Mogrifier) rows(r *yamlnode.Reader) schema.Rows {
+	return schema.Rows{
+		{Name: "pattern", Value: schema.Parsed(r, &m.Pattern, parsePattern, schema.Scalar("regular expression", "")), Required: true, Example: `"^shop_(.*)$"`,
+			Says: "A regular expression for names of statistics."},
+		{Name: "name", Value: schema.Text(r, &m.Name, "name"), Required: true, Example: "shop",
+			Says: "The name in their place, in which $1 is what the first group of the pattern matched."},
+		{Name: "tags", Value: texts(r, &m.Tags, strings.Clone), Example: "{rule: $1}",
+			Says: "Tags with that name, in which $1 is the same."},
+	}
+}
+
+func parsePattern(text string) (string, error) {
+	_, err := regexp.Compile(text)
+	return text, err
+}
+
+func parseMetricsPath(text string) (string, error) {
+	if !strings.HasPrefix(text, "/") {
+		return "", fmt.Errorf("%.60q: want a path such as /metrics", text)
+	}
+	return text, nil
+}
