@@ -118,6 +118,14 @@ func TestInForceHidesSecrets(t *testing.T) {
 			}
 		}
 	}
+	s, err := (&config.Source{Files: files("server: {envoy: {xds: {server: 'a:1', headers: {authorization: sesame}, node_metadata: {zone: a}}}}\nrules: []")}).ReadSettings()
+	shown := map[string]string{}
+	for _, v := range s.InForce() {
+		shown[v.Path] = v.Value
+	}
+	if shown["envoy.xds.headers"] != "(hidden)" || shown["envoy.xds.node_metadata"] != "{zone: a}" || err != nil {
+		t.Errorf("headers are shown as %s, metadata as %s, %v", shown["envoy.xds.headers"], shown["envoy.xds.node_metadata"], err)
+	}
 }
 
 // ${...} stands for a variable or a file in what may be a secret or an address, and nowhere else.

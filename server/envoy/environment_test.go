@@ -184,6 +184,22 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// What stands for something else in a file stands for itself in these variables.
+func TestEnvironmentIsLiteral(t *testing.T) {
+	s, _, err := fromEnvironment([]string{
+		"EXTRA_TAGS=a:${HOME}", "REDIS_URL=redis+cluster://h?password_file=/${HOME}", "GRPC_UDS=/run/${HOME}", "PROMETHEUS_MAPPER_YAML=/${HOME}",
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a:$${HOME}",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{s.Envoy.Stats.Tags["a"], s.Store, s.Envoy.Listen, s.Envoy.Stats.PrometheusMapper, s.Envoy.XDS.Headers["a"]}
+	want := []string{"${HOME}", "redis+cluster://h?password_file=/${HOME}", "unix:/run/${HOME}", "/${HOME}", "$${HOME}"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestEnvironmentRedis(t *testing.T) {
 	for _, c := range []struct{ variables, want string }{
 		{"REDIS_URL=", "memory"},
