@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/internal/yamlnode"
@@ -107,13 +107,8 @@ func outside(reference string) (string, error) {
 		}
 		return value, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
 	const most = 64 << 10
-	text, err := io.ReadAll(io.LimitReader(f, most+1)) // a device has no end
+	text, err := readfile.UpTo(path, most+1) // a device has no end, and a pipe perhaps no writer
 	if err != nil {
 		return "", err
 	}

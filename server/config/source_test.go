@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stintdev/stint/internal/schema"
@@ -198,5 +199,17 @@ func TestLongFileOfReference(t *testing.T) {
 		if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 || want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {
 			t.Errorf("of %d bytes: %v, in %d bytes", size, err, used)
 		}
+	}
+}
+
+// A pipe to which nobody writes does not keep a server from starting or ending.
+func TestPipeOfReference(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Skip(err)
+	}
+	_, err := (&config.Source{Files: files("server: {store: '${file:" + path + "}'}")}).ReadSettings()
+	if err == nil || !strings.Contains(err.Error(), "a pipe that nobody writes to") {
+		t.Error(err)
 	}
 }

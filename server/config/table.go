@@ -37,7 +37,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 			Says: "Where counts are kept: memory, for this instance alone, or the URL of a Redis."},
 		{Name: "per_second_store", Value: schema.Text(r, &s.PerSecondStore, "URL").Expanding(r), Example: `"redis://localhost:6380"`, Secret: true, See: "redis.md",
 			Says: "URL of another Redis, for the counts of limits of less than a minute. Without it, all are in store."},
-		{Name: "namespace", Value: schema.Parsed(r, &s.Namespace, ParseNamespace, schema.Scalar("name", "^[A-Za-z0-9_.:-]{1,64}$")), Computed: "the one in the URL of the store, else stint", Example: "shop", Flag: "namespace",
+		{Name: "namespace", Value: schema.Parsed(r, &s.Namespace, ParseNamespace, schema.Scalar("name", "^[A-Za-z0-9_.:-]{1,64}$")).ByDefault(func() {}, func() string { return s.Namespace }), Computed: "the one in the URL of the store, else stint", Example: "shop", Flag: "namespace",
 			See: "operations.md#several-services-on-one-redis", Says: "Keeps the keys of this service apart from others in the same Redis. Services of one namespace share the counts of rules with equal names, bans, switches and pushed rules."},
 		{Name: "decision_timeout", Value: schema.Duration(r, "decision_timeout", &s.DecisionTimeout, schema.AboveZero, schema.Endless), Default: "25ms", See: "reliability.md#how-an-instance-notices-a-failure",
 			Says: "How long a request waits for the store before on_store_error of its rule decides."},
