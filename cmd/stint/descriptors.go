@@ -70,7 +70,8 @@ func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 	if d.files.wrong != nil {
 		files = orEmpty(d.files.own)
 	}
-	t := &taker{s: s, log: d.log, loaded: d.note, given: d.given, before: d.files.own, own: d.files.own}
+	before, _ := (&config.Source{Files: d.files.own, Given: d.given}).ReadSettings() // without an error at the start
+	t := &taker{s: s, log: d.log, loaded: d.note, given: d.given, before: before, own: d.files.own}
 	w := rules.Watcher{Path: d.config, Envoy: d.files.from, Now: onHangup(ctx), Changed: t.ownChanged}
 	if d.from.XDS != nil {
 		t.loaded = nil // what the management server sends counts

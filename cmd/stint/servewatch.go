@@ -24,7 +24,7 @@ type taker struct {
 	log    *slog.Logger
 	loaded func([]rules.File, error) // is told of each attempt with files; nil: nothing is
 	given  []config.Given            // goes before all files: without it, they may lack what they need
-	before []rules.File              // with the settings that are in force
+	before config.Settings           // in force
 
 	mu         sync.Mutex
 	own, other []rules.File // in force, of files and of the management server
@@ -41,7 +41,7 @@ func (t *taker) ownChanged(files []rules.File, err error) {
 		return
 	}
 	t.own = files
-	if before, _ := (&config.Source{Files: t.before, Given: t.given}).ReadSettings(); !settings.Equal(&before) {
+	if !settings.Equal(&t.before) {
 		t.log.Warn("the section server has changed; that takes a restart")
 	}
 }

@@ -74,3 +74,17 @@ func TestReloadWithGivenSettings(t *testing.T) {
 		t.Errorf("logged:\n%s", log)
 	}
 }
+
+// The settings in force are those of the start, with what the files of ${file:PATH} had then.
+func TestReloadTellsOfChangedReference(t *testing.T) {
+	dir := t.TempDir()
+	path, proxy := filepath.Join(dir, "stint.yaml"), filepath.Join(dir, "proxy")
+	put(t, proxy, "a")
+	settings := "server: {upstream_proxy: 'http://${file:" + proxy + "}:3128'}\n"
+	put(t, path, settings+limited(2, ""))
+	s := serving(t, "--config", path)
+	put(t, proxy, "b")
+	put(t, path, settings+limited(3, ""))
+	s.says(t, "rules taken", "count=1")
+	s.says(t, "takes a restart")
+}
