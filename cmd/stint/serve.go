@@ -29,7 +29,7 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 	}
 	signal.Ignore(syscall.SIGPIPE) // else it would end with whoever reads its log
 	log, access := errs.Loggers(settings.Log)
-	c.warn(environ, log)
+	c.warn(log)
 	footprint := settings.FitMemory()
 	footprint.Log(log)
 	limitMemory(&footprint, log)
@@ -75,9 +75,9 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 }
 
 // warn logs which variables have no effect.
-func (c *choice) warn(environ []string, log *slog.Logger) {
-	if _, unknown := config.Environment(environ); len(unknown) > 0 {
-		log.Warn("these environment variables name no setting", "variables", strings.Join(unknown, ", "))
+func (c *choice) warn(log *slog.Logger) {
+	if len(c.unknown) > 0 {
+		log.Warn("these environment variables name no setting", "variables", strings.Join(c.unknown, ", "))
 	}
 	if len(c.unused) > 0 {
 		log.Warn("these environment variables have no effect", "variables", strings.Join(c.unused, ","))

@@ -29,9 +29,10 @@ type choice struct {
 	// asEnvoy takes the variables of envoyproxy/ratelimit, too, as stint envoy does.
 	asEnvoy bool
 
-	files  configFiles    // that load has read
-	given  []config.Given // what goes before their settings
-	unused []string       // variables of envoyproxy/ratelimit that have no effect
+	files   configFiles    // that load has read
+	given   []config.Given // what goes before their settings
+	unused  []string       // variables of envoyproxy/ratelimit that have no effect
+	unknown []string       // variables that name no setting
 }
 
 func serveCommand(log *server.LogWriter) *cobra.Command {
@@ -139,7 +140,8 @@ func (c *choice) readGiven(environ []string) (err error) {
 		}
 		c.given = append(c.given, config.Given{Path: "check_listen", Text: config.Off, From: "stint envoy"})
 	}
-	more, _ := config.Environment(environ)
+	var more []config.Given
+	more, c.unknown = config.Environment(environ)
 	c.given = slices.Concat(c.given, more, givenByFlags(c.flags))
 	return nil
 }

@@ -86,15 +86,13 @@ func (s *Source) section(r *yamlnode.Reader, n *yamlnode.Node, to *Settings) {
 	if !s.FormOnly {
 		r.Outside = outside
 	}
+	table, rows := Table(), map[string]*schema.Row{}
+	table.Walk("", func(path string, row *schema.Row) { rows[path] = row })
 	for _, g := range s.Given {
-		value, err := g.value()
-		if err != nil {
-			value = yamlnode.Scalar(g.Text, "") // the reader says what it wants
-		}
-		n = r.Set(n, strings.Split(g.Path, "."), value, g.From)
+		n = r.Set(n, strings.Split(g.Path, "."), g.value(rows[g.Path]), g.From)
 	}
 	to.read(r, n, s.CheckStore)
-	to.origins.note(r, n, Table(), "", "")
+	to.origins.note(r, n, table, "", "")
 }
 
 // outside is what ${NAME} or ${file:PATH} stands for.
@@ -118,30 +116,28 @@ func outside(reference string) (string, error) {
 	return strings.TrimRight(string(text), "\r\n"), nil
 }
 
-// value is g's as a file would have it.
-func (g *Given) value() (*yamlnode.Node, error) {
-	kind, text := schema.KindText, g.Text
-	Table().Walk("", func(path string, row *schema.Row) {
-		if path != g.Path {
-			return
-		}
-		if kind = row.Kind; g.Literal && (row.Expands || row.Item != nil && row.Item.Expands) {
-			text = strings.ReplaceAll(text, "${", "$${")
-		}
-	})
-	switch kind {
+// value is g's as a file would have it at row; nil: there is no such setting. What is not YAML and should
+// be is a text, so that the reader says what it wants.
+func (g *Given) value(row *schema.Row) *yamlnode.Node {
+	if row == nil {
+		return yamlnode.Scalar(g.Text, "")
+	}
+	text := g.Text
+	if g.Literal && (row.Expands || row.Item != nil && row.Item.Expands) {
+		text = strings.ReplaceAll(text, "${", "$${")
+	}
+	switch row.Kind {
 	case schema.KindBool:
-		return yamlnode.Scalar(text, "!!bool"), nil
+		return yamlnode.Scalar(text, "!!bool")
 	case schema.KindNumber:
-		return yamlnode.Scalar(text, "!!int"), nil
+		return yamlnode.Scalar(text, "!!int")
 	case schema.KindList, schema.KindMapping, schema.KindNames:
 		var doc yamlnode.Node
-		if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
-			return nil, errors.New("not YAML")
+		if err := yaml.Unmarshal([]byte(text), &doc); err == nil && len(doc.Content) == 1 {
+			return doc.Content[0]
 		}
-		return doc.Content[0], nil
 	}
-	return yamlnode.Scalar(text, ""), nil
+	return yamlnode.Scalar(text, "")
 }
 
 const variablePrefix = "STINT_SERVER_"

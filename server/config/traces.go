@@ -75,7 +75,7 @@ func (t *Traces) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "protocol", Value: schema.Parsed(r, &t.Protocol, parseProtocol, schema.Words(HTTP, GRPC)), Default: HTTP,
 			Says: "How spans are sent: OTLP over HTTP, or over gRPC."},
 		// Low, so that traces cost little.
-		{Name: "sample", Value: schema.Parsed(r, &t.Sample, parseSample, schema.Shape{Kind: schema.KindFloat, What: "number", Least: "0", Most: "1"}), Default: "0.01", Example: "0.1", See: "traces.md#what-traces-cost",
+		{Name: "sample", Value: schema.Parsed(r, &t.Sample, parseSample, ratio), Default: "0.01", Example: "0.1", See: "traces.md#what-traces-cost",
 			Says: "The share of the traces that begin here that is recorded. A trace that is continued is recorded if its caller records it."},
 		{Name: "continue", Value: schema.Parsed(r, &t.Continue, parseContinue, schema.Words("trusted", "all")), Default: "trusted", See: "traces.md#whose-trace-a-request-continues",
 			Says: "Whose traces the gateway continues: those of trusted_proxies, or all."},
