@@ -201,3 +201,16 @@ func runtimeDirectory(t testing.TB, files map[string]string) (variables []string
 	}
 	return []string{"RUNTIME_ROOT=" + filepath.Join(dir, "current"), "RUNTIME_SUBDIRECTORY=ratelimit"}, config
 }
+
+// answeringAt is Envoy's rate limit service at a socket, beside s, once it listens.
+func answeringAt(t *testing.T, s *served, socket string) *answering {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	a := &answering{log: s.log, client: rls.NewRateLimitServiceClient(conn), admin: s.admin}
+	a.logged(t, "Envoy's gRPC")
+	return a
+}

@@ -33,13 +33,7 @@ func TestServeEnvoy(t *testing.T) {
 	file := filepath.Join(dir, "stint.yaml")
 	write(file, "server:\n  envoy: {directory: "+descriptors+", listen: \"unix:"+socket+"\", response_headers: true}\nrules: [{name: client, key: client.ip, limits: [100 per 1m]}]\n")
 	s := serving(t, "--config", file)
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	a := &answering{log: s.log, client: rls.NewRateLimitServiceClient(conn), admin: s.admin}
-	a.logged(t, "Envoy's gRPC")
+	a := answeringAt(t, s, socket)
 	for _, want := range []string{"OK 1", "OK 0", "OVER_LIMIT 0"} {
 		a.asks(t, want, "shop", "remote_address=192.0.2.1")
 	}

@@ -7,14 +7,12 @@ import (
 	"testing"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	xds "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // A management server named in a file gives descriptors beside the rules of the file; each may change
@@ -54,13 +52,7 @@ func TestServeXDS(t *testing.T) {
 	}
 	write("unlimited")
 	s := serving(t, "--config", file)
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	a := &answering{log: s.log, client: rls.NewRateLimitServiceClient(conn), admin: s.admin}
-	a.logged(t, "Envoy's gRPC")
+	a := answeringAt(t, s, socket)
 	const unlimited, unknown = "OK 4294967295", "OK 0"
 	is := func(what, plan, tier string, check int) {
 		t.Helper()
