@@ -109,8 +109,7 @@ func (s *Settings) InForce() (all []InForce) {
 	return all
 }
 
-// withoutSecret leaves of a URL its scheme and host, and of a text with ${NAME} all. A word such as memory is
-// none.
+// withoutSecret leaves of a URL its scheme and hosts, and of a word all: memory and ${NAME} are no secrets.
 func withoutSecret(text string) string {
 	scheme, rest, isURL := strings.Cut(text, "://")
 	switch {
