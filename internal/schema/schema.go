@@ -123,7 +123,11 @@ func bound(most int64) string {
 
 // Parsed is text that parse understands; shape says what that is.
 func Parsed[T any](r *yamlnode.Reader, to *T, parse func(string) (T, error), shape Shape) Value {
-	return Value{Shape: shape, Read: yamlnode.Parsed(r, to, parse)}
+	v := Value{Shape: shape, Read: yamlnode.Parsed(r, to, parse)}
+	if text, ok := any(to).(*string); ok {
+		v.shows = func() string { return *text }
+	}
+	return v
 }
 
 // Duration is a duration such as 500ms or 7d, from least to most.

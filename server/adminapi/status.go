@@ -120,7 +120,7 @@ type Setting struct {
 	// Value is as a file has it, or in words. Of what may be a secret, no more is shown than where it
 	// leads.
 	Value string `json:"value"`
-	// From is where it was given: file:line:column, a variable of the environment or a flag. Empty: it is
-	// the default.
+	// From is where it was given: file:line:column, a variable of the environment or a flag, or "the
+	// program" for what it set by itself. Empty: it is the default.
 	From string `json:"from,omitempty"`
 }

@@ -73,9 +73,11 @@ type InForce struct {
 	Path string
 	// Value is as a file has it, or in words. Of what may be a secret, no more is shown than where it leads.
 	Value string
-	// From says where Value was given; empty: it is the default.
+	// From says where Value was given; empty: it is the default. "the program" has set what is in no file.
 	From string
 }
+
+const byProgram = "the program"
 
 // InForce returns all settings, in the order of Table. Of what a list has, and of a section that may be
 // missing, only what was given is told.
@@ -102,8 +104,8 @@ func (s *Settings) InForce() (all []InForce) {
 			}
 			all = append(all, o.InForce)
 		}
-		if value := valueNow(row); value != "" && !given && !inList && row.Kind != schema.KindMapping {
-			all = append(all, InForce{Path: path, Value: value})
+		if now := inForce(path, row); now.Value != "" && !given && !inList && row.Kind != schema.KindMapping {
+			all = append(all, now)
 		}
 	})
 	return all
@@ -132,13 +134,20 @@ func withoutSecret(text string) string {
 	return scheme + "://" + hosts
 }
 
-// valueNow is the value of a row that nothing sets.
-func valueNow(row *schema.Row) string {
-	if row.Computed == "" {
-		return row.Default
+// inForce is the value of a row that nothing read has set.
+func inForce(path string, row *schema.Row) InForce {
+	value, known := row.Shows()
+	isNone := value == "" || value == "0" || value == "0s"
+	switch {
+	case row.Computed == "" && known && value != row.Default && !(row.Default == "" && isNone):
+		if row.Secret {
+			value = withoutSecret(value)
+		}
+		return InForce{Path: path, Value: value, From: byProgram}
+	case row.Computed == "":
+		return InForce{Path: path, Value: row.Default}
+	case isNone || value == row.Computed:
+		return InForce{Path: path, Value: row.Computed}
 	}
-	if value, ok := row.Shows(); ok && value != "" && value != "0" && value != row.Computed {
-		return value + " (" + row.Computed + ")"
-	}
-	return row.Computed
+	return InForce{Path: path, Value: value + " (" + row.Computed + ")"}
 }

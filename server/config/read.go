@@ -118,7 +118,9 @@ func parseHeader(text string) (string, error) {
 // dialect is the list of headers, of which none stands for the dialect by default, too.
 func (s *Settings) dialect(r *yamlnode.Reader) schema.Value {
 	names := schema.Words(strings.Split((^httplimit.Dialect(0)).String(), ",")...)
-	return schema.Custom(schema.Shape{Kind: schema.KindList, Item: &names}, func(n *yamlnode.Node) { s.readDialect(r, n) }).ByDefault(func() {}, s.Dialect.String)
+	return schema.Custom(schema.Shape{Kind: schema.KindList, Item: &names}, func(n *yamlnode.Node) { s.readDialect(r, n) }).ByDefault(func() {}, func() string {
+		return "[" + strings.ReplaceAll(s.Dialect.String(), ",", ", ") + "]"
+	})
 }
 
 func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {

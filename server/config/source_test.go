@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/schema/rowtest"
@@ -211,5 +212,25 @@ func TestPipeOfReference(t *testing.T) {
 	_, err := (&config.Source{Files: files("server: {store: '${file:" + path + "}'}")}).ReadSettings()
 	if err == nil || !strings.Contains(err.Error(), "a pipe that nobody writes to") {
 		t.Error(err)
+	}
+}
+
+// What a program sets by itself is told as such, and nothing else is.
+func TestInForceOfPrograms(t *testing.T) {
+	s := config.Default()
+	for _, v := range s.InForce() {
+		if v.From != "" {
+			t.Errorf("by default: %+v", v)
+		}
+	}
+	s.MaxDelay, s.Admin.Listen, s.DegradedHeader, s.Store = 3*time.Second, "127.0.0.1:1", true, "redis://:sesame@127.0.0.1"
+	told := map[config.InForce]bool{}
+	for _, v := range s.InForce() {
+		told[v] = true
+	}
+	for path, value := range map[string]string{"max_delay": "3s", "admin.listen": "127.0.0.1:1", "degraded_header": "true", "store": "redis://127.0.0.1"} {
+		if !told[config.InForce{Path: path, Value: value, From: "the program"}] {
+			t.Errorf("%s is not told to be %s: %v", path, value, s.InForce())
+		}
 	}
 }
