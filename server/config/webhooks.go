@@ -96,7 +96,7 @@ func (w *Webhook) check(r *yamlnode.Reader, n *yamlnode.Node, fields map[string]
 	if fields["kind"] == nil {
 		r.Report(n, "the webhook has no kind: one of json, slack, alertmanager")
 	}
-	if (fields["url"] == nil) == (fields["url_file"] == nil) {
+	if (fields["url"] == nil) == (w.URLFile == "") {
 		r.Report(n, "a webhook needs one of url and url_file, a file with the URL")
 	}
 	if w.TLS != nil && strings.HasPrefix(w.URL, "http:") {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
@@ -211,6 +212,9 @@ func parseDebt(text string) (debt, error) {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || percent && n > maxDebt {
 		return debt{}, fmt.Errorf("debt %q: must be a number of units, or a share of the limit from 0%% to %d%%, such as 50%%", expr.Clip(text), maxDebt)
+	}
+	if !percent && n >= algo.Exact {
+		return debt{}, fmt.Errorf("debt %d: must be a number of units below 2^52", n)
 	}
 	return debt{true, percent, n}, nil
 }

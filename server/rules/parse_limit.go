@@ -94,6 +94,9 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 			p.Report(n, "the limit has no %s", field)
 		}
 	}
+	if found["per"] != nil && found["period"] != nil && s.Period == 0 && p.Problems() == before {
+		p.Report(found["period"], "period 0: a limit per %s has no period", s.Calendar.Unit)
+	}
 	if found["per"] != nil && found["algorithm"] != nil && s.Algorithm != stint.FixedWindow {
 		p.Report(found["algorithm"], "%s per %s: only a fixed_window can be one of the calendar", s.Algorithm, s.Calendar.Unit)
 	}
