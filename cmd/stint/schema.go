@@ -16,7 +16,7 @@ func schemaCommand() *cobra.Command {
 		Use: "schema", Short: "print the JSON Schema of configuration files",
 		Long: `Prints the JSON Schema (2020-12) of configuration files: rules, and the section server. Editors
 complete and explain fields by it. It refuses no file that stint takes, but takes some that
-stint rules check refuses: it cannot read expressions, or see which fields go together.`,
+stint rules check refuses: it cannot read expressions, or see what other parts of a file have.`,
 		Example: "  stint schema > stint.schema.json", Args: words(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			rows := append(rules.Table(), schema.Row{Name: "server", Says: "The settings of the server, in one file only.", See: "settings.md",

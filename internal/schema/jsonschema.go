@@ -21,7 +21,7 @@ import (
 const docsURL = "https://github.com/stintdev/stint/blob/main/docs/"
 
 // JSONSchema is the JSON Schema (2020-12) of files that have rows at their top, indented, with a line
-// end. It refuses no file that the rows read: what it cannot say, such as which fields go together, it
+// end. It refuses no file that the rows read: what it cannot say, such as whether the tiers that rules name are there, it
 // leaves out.
 func JSONSchema(id, title string, rows Rows) []byte {
 	d := definitions{times: map[string]int{}, names: map[string]string{}, nodes: map[string]*jsonNode{}}
@@ -49,13 +49,19 @@ type jsonNode struct {
 	Type                 any                  `json:"type,omitempty"` // a name, or several
 	Enum                 []any                `json:"enum,omitempty"`
 	Pattern              string               `json:"pattern,omitempty"`
+	MinLength            int                  `json:"minLength,omitempty"`
 	Minimum              json.Number          `json:"minimum,omitempty"`
 	Maximum              json.Number          `json:"maximum,omitempty"`
 	Items                *jsonNode            `json:"items,omitempty"`
+	MinItems             int                  `json:"minItems,omitempty"`
 	Properties           map[string]*jsonNode `json:"properties,omitempty"`
 	Required             []string             `json:"required,omitempty"`
 	AdditionalProperties any                  `json:"additionalProperties,omitempty"` // false, or a *jsonNode
+	PropertyNames        *jsonNode            `json:"propertyNames,omitempty"`
 	AnyOf                []*jsonNode          `json:"anyOf,omitempty"`
+	AllOf                []*jsonNode          `json:"allOf,omitempty"`
+	Not                  *jsonNode            `json:"not,omitempty"`
+	ErrorMessage         string               `json:"errorMessage,omitempty"` // editors show it
 	Default              any                  `json:"default,omitempty"`
 	Examples             []any                `json:"examples,omitempty"`
 	Defs                 map[string]*jsonNode `json:"$defs,omitempty"`
@@ -71,12 +77,13 @@ func mappingNode(rows Rows) *jsonNode {
 		}
 	}
 	slices.Sort(n.Required)
+	n.AllOf = needsOf(rows)
 	return n
 }
 
 func (row *Row) jsonNode() *jsonNode {
 	n := row.Shape.jsonNode()
-	n.Description = row.Says
+	n.Description = row.Says + row.needsText()
 	switch {
 	case row.Default != "":
 		n.Description += " Default: " + row.Default + "."
@@ -111,6 +118,9 @@ func (s *Shape) jsonNode() *jsonNode {
 func (s *Shape) jsonNodeAlone() *jsonNode {
 	switch s.Kind {
 	case KindText:
+		if s.Pattern == Something {
+			return &jsonNode{Type: "string", MinLength: 1}
+		}
 		return &jsonNode{Type: "string", Pattern: s.Pattern}
 	case KindScalar:
 		return s.scalarNode()
@@ -143,6 +153,9 @@ func (s *Shape) jsonNodeAlone() *jsonNode {
 		if s.Item != nil {
 			n.AdditionalProperties = s.Item.jsonNode()
 		}
+		if s.Names != "" {
+			n.PropertyNames = &jsonNode{Pattern: s.Names}
+		}
 		return n
 	}
 	panic(fmt.Sprintf("schema: no JSON Schema for kind %d", s.Kind))
@@ -165,7 +178,7 @@ func (s *Shape) scalarNode() *jsonNode {
 	if len(types) == 1 {
 		return &jsonNode{Type: "string", Pattern: s.Pattern}
 	}
-	return &jsonNode{Type: types, Pattern: s.Pattern}
+	return &jsonNode{Type: types, Pattern: s.Pattern, Minimum: json.Number(s.Least), Maximum: json.Number(s.Most)}
 }
 
 // sizePattern is for sizes from 1MiB on, of which none has a smaller bound.
@@ -258,7 +271,7 @@ type definitions struct {
 // textOf is n without what only the row says that has it.
 func textOf(n *jsonNode) string {
 	alone := *n
-	alone.Description, alone.Default, alone.Examples = "", nil, nil
+	alone.Title, alone.Description, alone.Default, alone.Examples = "", "", nil, nil
 	text, err := json.Marshal(&alone)
 	if err != nil {
 		panic(err)
@@ -282,16 +295,19 @@ func (n *jsonNode) below(name string, visit func(string, *jsonNode)) {
 	}
 }
 
+// count also titles each mapping with the name of its field. Editors show the title; of a mapping without
+// one, they show the title of the whole file or the name of the definition.
 func (d *definitions) count(name string, n *jsonNode) {
+	n.below(name, d.count)
 	if n.Properties != nil {
 		text := textOf(n)
+		n.Title = name
 		if d.times[text]++; d.times[text] == 2 {
 			if d.names[text] = name; d.isTaken(name, text) {
 				d.names[text] = name + "_" + strconv.Itoa(len(d.names))
 			}
 		}
 	}
-	n.below(name, d.count)
 }
 
 func (d *definitions) isTaken(name, by string) bool {
@@ -314,10 +330,10 @@ func (d *definitions) share(n *jsonNode) {
 		name := d.names[text]
 		if d.nodes[name] == nil {
 			alone := *n
-			alone.Description, alone.Default, alone.Examples = "", nil, nil
+			alone.Title, alone.Description, alone.Default, alone.Examples = "", "", nil, nil
 			d.nodes[name] = &alone
 			d.share(&alone)
 		}
-		*n = jsonNode{Ref: "#/$defs/" + name, Description: n.Description, Default: n.Default, Examples: n.Examples}
+		*n = jsonNode{Ref: "#/$defs/" + name, Title: n.Title, Description: n.Description, Default: n.Default, Examples: n.Examples}
 	})
 }

@@ -18,7 +18,7 @@ func WriteTable(w io.Writer, rows Rows, path string, name func(path string, row 
 				field += "<br>" + more
 			}
 		}
-		says := row.Says
+		says := row.Says + row.needsText()
 		if row.See != "" {
 			says += fmt.Sprintf(" [More](%s)", row.See)
 		}
@@ -82,6 +82,8 @@ func (s *Shape) alone() string {
 		return "mapping of names"
 	}
 	switch {
+	case s.Kind == KindScalar: // its bounds are for those that are numbers
+		return s.What
 	case s.Least != "" && s.Most != "":
 		return s.What + ", " + s.Least + " to " + s.Most
 	case s.Least == "more than 0":

@@ -38,6 +38,14 @@ type Row struct {
 	See string
 	// Required means that the mapping is wrong without the field.
 	Required bool
+	// Needs are other fields of the mapping, one of which it must have, too, if it has this one. A field of
+	// a mapping in it is NAME.FIELD, and one that must have a certain word NAME=WORD. A field that is false
+	// or empty counts as left out, here and in Instead and Not, and one that is 0 needs nothing.
+	Needs []string
+	// Instead are fields one of which the mapping must have if it lacks this one, written as in Needs.
+	Instead []string
+	// Not are fields that the mapping must not have if it has this one, written as in Needs.
+	Not []string
 	// Secret means that the value may be a secret, or hold one.
 	Secret bool
 	// Reread means that the file that the value names is read again when it changes.
@@ -249,6 +257,12 @@ func (v Value) ByDefault(set func(), shows func() string) Value {
 	if shows != nil {
 		v.shows = shows
 	}
+	return v
+}
+
+// Matching is v, a text that its reader refuses if it does not match a pattern.
+func (v Value) Matching(pattern string) Value {
+	v.Pattern = pattern
 	return v
 }
 

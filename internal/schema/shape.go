@@ -14,8 +14,10 @@ type Shape struct {
 	// matches other spellings of the words, such as those in capitals, and of KindNumber, what may be
 	// quoted; empty: there are none.
 	Pattern string
-	// Item is each of a list, or each value of a mapping whose names the file chooses.
-	Item *Shape
+	// Item is each of a list, or each value of a mapping whose names the file chooses, and Names a regular
+	// expression that those must match; empty: any may be right.
+	Item  *Shape
+	Names string
 	// Rows are the fields of a mapping. Optional means that what they have by default counts only if the
 	// mapping is there.
 	Rows     func() Rows
@@ -42,6 +44,9 @@ const (
 	KindMapping
 	KindNames // a mapping whose names the file chooses
 )
+
+// Something is the Pattern of texts that must not be empty.
+const Something = "."
 
 // Scalar is text in which what YAML takes for a number need not be quoted.
 func Scalar(what, pattern string) Shape { return Shape{Kind: KindScalar, What: what, Pattern: pattern} }

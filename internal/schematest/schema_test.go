@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/stintdev/stint/internal/golden"
+	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -233,6 +234,21 @@ func TestFilesNameTheSchema(t *testing.T) {
 			t.Errorf("%s names %s, which is not docs/stint.schema.json", f.name, place)
 		}
 	}
+}
+
+// eachRow calls visit with each row of which the schema is made.
+func eachRow(visit func(path string, row *schema.Row)) {
+	rules.Table().Walk("", visit)
+	config.Table().Walk("server", visit)
+}
+
+// namedFields are the paths of mappings whose names the file chooses.
+func namedFields() map[string]bool {
+	named := map[string]bool{}
+	eachRow(func(path string, row *schema.Row) {
+		named[path] = row.Kind == schema.KindNames || slices.ContainsFunc(row.Or, func(s schema.Shape) bool { return s.Kind == schema.KindNames })
+	})
+	return named
 }
 
 // published is where the schema says that it is found.

@@ -31,7 +31,7 @@ func (s *Settings) CheckGuarded() error {
 // value is the section check, read after check_listen and check_tls.
 func (c *CheckAPI) value(s *Settings, r *yamlnode.Reader) schema.Value {
 	callers := callersReader{Reader: r, to: &c.Callers}
-	rows := append(callers.rows(), schema.Row{Name: "open", Value: schema.Bool(r, &c.Open), Default: "false",
+	rows := append(callers.rows(), schema.Row{Name: "open", Value: schema.Bool(r, &c.Open), Default: "false", Not: []string{"tokens", "clients"},
 		Says: "Lets everyone who can connect use it, without a token or certificate."})
 	return schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		allShow := len(c.Tokens)+len(c.Clients) > 0 || s.CheckTLS.AsksForCertificate()

@@ -91,24 +91,24 @@ func (r *callersReader) rows() schema.Rows {
 	r.names = map[string]bool{}
 	token := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return r.tokenRows(new(Token)) }}
 	client := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return r.clientRows(new(Client)) }}
-	of := ""
+	of, elsewhere, tls := "", " It needs check_tls with client_ca.", []string(nil)
 	if r.scoped {
-		of = ", scope: write"
+		of, elsewhere, tls = ", scope: write", "", []string{"tls.client_ca"}
 	}
 	return schema.Rows{
 		{Name: "tokens", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &token}, r.tokens), Example: "[{name: deploy" + of + ", file: /etc/stint/token}]",
 			Says: "Bearer tokens that callers may show."},
-		{Name: "clients", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &client}, func(n *yamlnode.Node) { r.Each(n, r.client) }), Example: "[{name: ops.internal" + of + "}]",
-			Says: "Names in the certificates of callers: a common name, or a DNS name or URI among the alternative names. It needs tls with client_ca."},
-		{Name: "hosts", Value: schema.List(r.Reader, &r.to.Hosts, parseCallersHost, schema.Scalar("host", "")), Example: "[stint.internal]",
+		{Name: "clients", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &client}, func(n *yamlnode.Node) { r.Each(n, r.client) }), Example: "[{name: ops.internal" + of + "}]", Needs: tls,
+			Says: "Names in the certificates of callers: a common name, or a DNS name or URI among the alternative names." + elsewhere},
+		{Name: "hosts", Value: schema.List(r.Reader, &r.to.Hosts, parseCallersHost, schema.Scalar("host", schema.Something)), Example: "[stint.internal]",
 			Says: "Names in Host under which callers without a token may reach it, beside localhost and the addresses of loopback."},
 	}
 }
 
 func (r *callersReader) tokenRows(t *Token) schema.Rows {
 	return r.named(&t.Name, &t.Scope,
-		schema.Row{Name: "file", Value: schema.Text(r.Reader, &t.File, "file"), Example: "/etc/stint/token", Reread: true,
-			Says: "File with the token. One of file and env is needed."},
+		schema.Row{Name: "file", Value: schema.Text(r.Reader, &t.File, "file"), Example: "/etc/stint/token", Reread: true, Instead: []string{"env"}, Not: []string{"env"},
+			Says: "File with the token."},
 		schema.Row{Name: "env", Value: schema.Text(r.Reader, &t.Env, "name"), Example: "STINT_TOKEN",
 			Says: "Name of a variable of the environment with the token."})
 }
@@ -170,7 +170,7 @@ func (r *callersReader) client(n *yamlnode.Node) {
 
 // named are the rows that a token and a client have in common, and more.
 func (r *callersReader) named(name *string, scope *Scope, more ...schema.Row) schema.Rows {
-	rows := schema.Rows{{Name: "name", Value: schema.Text(r.Reader, name, "name"), Required: true, Example: "deploy",
+	rows := schema.Rows{{Name: "name", Value: schema.Text(r.Reader, name, "name").Matching(schema.Something), Required: true, Example: "deploy",
 		Says: "What the API calls the caller. It is unique among tokens and clients."}}
 	if r.scoped {
 		rows = append(rows, schema.Row{Name: "scope", Value: schema.Parsed(r.Reader, scope, parseScope, schema.Words("read", "write")), Required: true, Example: "write",

@@ -27,17 +27,17 @@ func (c *CORS) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "origins", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &origin}.OrElse(schema.Words("upstream")), func(n *yamlnode.Node) { c.readOrigins(r, n) }), Required: true, Example: `["https://app.example.com"]`,
 			Says: "Which origins may read answers, or upstream: those that the upstream of the same route last allowed."},
-		{Name: "credentials", Value: schema.Bool(r, &p.Credentials), Default: "false",
+		{Name: "credentials", Value: schema.Bool(r, &p.Credentials), Default: "false", Not: []string{"origins=upstream"},
 			Says: "Lets pages send cookies and credentials."},
-		{Name: "max_age", Value: schema.Custom(schema.Shape{Kind: schema.KindDuration, What: "duration"}, r.Period(&p.MaxAge)), Computed: "what browsers do by default, 5s", Example: "10m",
+		{Name: "max_age", Value: schema.Custom(schema.Shape{Kind: schema.KindDuration, What: "duration"}, r.Period(&p.MaxAge)), Computed: "what browsers do by default, 5s", Example: "10m", Not: []string{"origins=upstream"},
 			Says: "How long a browser may keep the answer to a preflight."},
 		{Name: "methods", Value: schema.List(r, &p.Methods, func(text string) (string, error) {
 			return text, (&httplimit.CORS{Methods: []string{text}}).Check()
-		}, schema.Scalar("method", "")), Computed: "those that a preflight asks for", Example: "[GET, POST]",
+		}, schema.Scalar("method", tokenPattern)), Computed: "those that a preflight asks for", Example: "[GET, POST]", Not: []string{"origins=upstream"},
 			Says: "The methods that pages may use."},
 		{Name: "headers", Value: schema.List(r, &p.Headers, func(text string) (string, error) {
 			return text, (&httplimit.CORS{Headers: []string{text}}).Check()
-		}, schema.Scalar("header", "")), Computed: "those that a preflight asks for", Example: "[Authorization, Content-Type]",
+		}, schema.Scalar("header", tokenPattern)), Computed: "those that a preflight asks for", Example: "[Authorization, Content-Type]", Not: []string{"origins=upstream"},
 			Says: "The request headers that pages may set."},
 	}
 }

@@ -115,7 +115,7 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 	return append(rows, schema.Rows{
 		{Name: "tls", Value: readTLS(r, &e.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "operations.md#tls",
 			Says: "The certificate of listen. Without it, Envoy is answered in clear text."},
-		{Name: "client_name", Value: schema.Text(r, &e.ClientName, "name"), Example: "envoy.internal",
+		{Name: "client_name", Value: schema.Text(r, &e.ClientName, "name"), Example: "envoy.internal", Needs: []string{"tls.client_ca"},
 			Says: "A name that the certificates of callers must have. Without it, any will do."},
 		{Name: "each", Value: schema.Bool(r, &e.Each), Default: "false", Flag: "envoy-each", See: "envoy.md#how-a-call-is-decided",
 			Says: "Decides each descriptor of a call by itself. Otherwise a call takes all or nothing."},

@@ -74,7 +74,7 @@ func (s *EnvoySource) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "Reads files and directories, too, whose names begin with a dot."},
 		{Name: "merge_domains", Value: schema.Bool(r, &s.MergeDomains), Default: "false", See: "envoy.md#descriptors",
 			Says: "Lets several of these files have one domain."},
-		{Name: "xds", Value: readXDS(r, &s.XDS), Example: `{server: "envoy-gateway:18001"}`, See: "envoy-reference.md#environment-variables",
+		{Name: "xds", Value: readXDS(r, &s.XDS), Example: `{server: "envoy-gateway:18001"}`, Not: []string{"directory"}, See: "envoy-reference.md#environment-variables",
 			Says: "A management server that has the descriptors, in place of directory. Without it, there is none."},
 		{Name: "start_without_descriptors", Value: schema.Bool(r, &s.StartWithoutDescriptors), Default: "false", See: "envoy-reference.md#environment-variables",
 			Says: "Lets the service start before directory or xds has given descriptors that are right. Calls of Envoy's rate limit service fail until then."},

@@ -47,7 +47,7 @@ func (s *EnvoyStats) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "prometheus_listen", Value: schema.Parsed(r, &s.PrometheusListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":9102"`, See: "envoy-reference.md#statistics",
 			Says: "Address of metrics with the names of envoyproxy/ratelimit; off: none."},
-		{Name: "statsd", Value: schema.Parsed(r, &s.Statsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", See: "envoy-reference.md#statistics",
+		{Name: "statsd", Value: schema.Parsed(r, &s.Statsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", Not: []string{"dogstatsd"}, See: "envoy-reference.md#statistics",
 			Says: "Where a statsd gets the statistics over TCP. Without it, none does."},
 		{Name: "dogstatsd", Value: schema.Parsed(r, &s.DogStatsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", See: "envoy-reference.md#statistics",
 			Says: "Where an agent of Datadog gets the statistics over UDP. Without it, none does."},
@@ -86,9 +86,9 @@ func (s *EnvoyStats) details(r *yamlnode.Reader) schema.Rows {
 
 func (m *Mogrifier) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
-		{Name: "pattern", Value: schema.Parsed(r, &m.Pattern, parsePattern, schema.Scalar("regular expression", "")), Required: true, Example: `"^shop_(.*)$"`,
+		{Name: "pattern", Value: schema.Parsed(r, &m.Pattern, parsePattern, schema.Scalar("regular expression", schema.Something)), Required: true, Example: `"^shop_(.*)$"`,
 			Says: "A regular expression for names of statistics."},
-		{Name: "name", Value: schema.Text(r, &m.Name, "name"), Required: true, Example: "shop",
+		{Name: "name", Value: schema.Text(r, &m.Name, "name").Matching(schema.Something), Required: true, Example: "shop",
 			Says: "The name in their place, in which $1 is what the first group of the pattern matched."},
 		{Name: "tags", Value: texts(r, &m.Tags, strings.Clone), Example: "{rule: $1}",
 			Says: "Tags with that name, in which $1 is the same."},

@@ -32,9 +32,9 @@ func (f *TLSFiles) Paths() []string {
 func readTLS(r *yamlnode.Reader, to **TLSFiles) schema.Value {
 	return schema.Optional(r, to, func(f *TLSFiles) schema.Rows {
 		return schema.Rows{
-			{Name: "cert", Value: schema.Text(r, &f.Cert, "file"), Required: true, Example: "/etc/stint/tls.crt", Reread: true,
+			{Name: "cert", Value: schema.Text(r, &f.Cert, "file").Matching(schema.Something), Required: true, Example: "/etc/stint/tls.crt", Reread: true,
 				Says: "File with the certificate, followed by those between it and the authority that clients know, in PEM."},
-			{Name: "key", Value: schema.Text(r, &f.Key, "file"), Required: true, Example: "/etc/stint/tls.key", Reread: true,
+			{Name: "key", Value: schema.Text(r, &f.Key, "file").Matching(schema.Something), Required: true, Example: "/etc/stint/tls.key", Reread: true,
 				Says: "File with its private key."},
 			{Name: "client_ca", Value: schema.Text(r, &f.ClientCA, "file"), Example: "/etc/stint/clients.pem", Reread: true,
 				Says: "File with authorities: clients must show a certificate that one of them signed. Without it, they need none."},
@@ -63,7 +63,7 @@ type Secret struct {
 // readSecrets is a mapping of names of secrets.
 func readSecrets(r *yamlnode.Reader, to *[]Secret) schema.Value {
 	rowsOf := func(s *Secret) schema.Rows {
-		return schema.Rows{{Name: "file", Value: schema.Text(r, &s.File, "file"), Required: true, Example: "/etc/stint/pepper", Reread: true,
+		return schema.Rows{{Name: "file", Value: schema.Text(r, &s.File, "file").Matching(schema.Something), Required: true, Example: "/etc/stint/pepper", Reread: true,
 			Says: "File with the text of the secret. Line ends at its end do not count."}}
 	}
 	item := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return rowsOf(new(Secret)) }}

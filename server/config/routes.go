@@ -116,7 +116,7 @@ func (route *Route) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "What rules read as request.route of requests that take this route."},
 		{Name: "host", Value: schema.Text(r, &route.Host, "host"), Computed: "any", Example: "api.example.com",
 			Says: "Host of the request, without a port."},
-		{Name: "path", Value: schema.Text(r, &route.Path, "path"), Default: "/", Example: "/v1",
+		{Name: "path", Value: schema.Text(r, &route.Path, "path").Matching("^/"), Default: "/", Example: "/v1",
 			Says: "Prefix of the request's path, in whole segments: /v1 matches /v1 and /v1/users, not /v10."},
 		{Name: "upstream", Value: schema.Parsed(r, &route.Upstream, ParseUpstream, schema.Scalar("URL", "^"+schema.AnyCase("http", "https", "h2c")+"://[^/?#]")).Expanding(r), Required: true, Example: `"http://localhost:9000"`, Flag: "upstream",
 			Says: "URL that requests go to: http, https, or h2c for HTTP/2 without TLS. A path in it is put before the request's."},
@@ -168,7 +168,11 @@ func parseRouteName(text string) (string, error) {
 
 // readUpstreamTLS is the section tls of what this instance calls.
 func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) schema.Value {
-	return schema.Optional(r, to, func(t *UpstreamTLS) schema.Rows { return t.rows(r) }, func(t *UpstreamTLS, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
+	return schema.Optional(r, to, func(t *UpstreamTLS) schema.Rows {
+		rows := t.rows(r)
+		rows[0].Instead = []string{"cert", "server_name"}
+		return rows
+	}, func(t *UpstreamTLS, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
 		if t.checkPair(r, n); *t == (UpstreamTLS{}) {
 			r.Report(n, "tls needs ca, cert and key, or server_name")
 		}
@@ -179,9 +183,9 @@ func (t *UpstreamTLS) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "ca", Value: schema.Text(r, &t.CA, "file"), Computed: "the system's authorities", Example: "/etc/stint/ca.pem", Reread: true,
 			Says: "File with the authorities, one of which must have signed the other's certificate, in PEM."},
-		{Name: "cert", Value: schema.Text(r, &t.Cert, "file"), Example: "/etc/stint/client.crt", Reread: true,
+		{Name: "cert", Value: schema.Text(r, &t.Cert, "file"), Example: "/etc/stint/client.crt", Reread: true, Needs: []string{"key"},
 			Says: "File with the certificate that is shown, followed by intermediate ones. Without it, none is."},
-		{Name: "key", Value: schema.Text(r, &t.Key, "file"), Example: "/etc/stint/client.key", Reread: true,
+		{Name: "key", Value: schema.Text(r, &t.Key, "file"), Example: "/etc/stint/client.key", Reread: true, Needs: []string{"cert"},
 			Says: "File with its private key."},
 		{Name: "server_name", Value: schema.Text(r, &t.ServerName, "name"), Computed: "the host of the URL", Example: "api.internal",
 			Says: "The name that the other's certificate must have."},

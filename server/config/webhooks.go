@@ -49,12 +49,12 @@ const maxWebhooks = 10
 
 func (w *Webhook) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
-		{Name: "name", Value: schema.Text(r, &w.Name, "name"), Required: true, Example: "ops",
+		{Name: "name", Value: schema.Text(r, &w.Name, "name").Matching("^[A-Za-z0-9_.:/-]{1,64}$"), Required: true, Example: "ops",
 			Says: "Tells webhooks apart, where one fails: 1 to 64 of A-Z a-z 0-9 _ . : / -."},
 		{Name: "kind", Value: schema.Parsed(r, &w.Kind, parseWebhookKind, schema.Words("json", "slack", "alertmanager")), Required: true, Example: "slack",
 			Says: "The form of the messages: Stint's own, that of Slack's incoming webhooks, or that of Alertmanager."},
-		{Name: "url", Value: schema.Parsed(r, &w.URL, ParseWebhookURL, webURL).Expanding(r), Example: "https://hooks.example.com/alerts", Secret: true,
-			Says: "Where messages are sent, for Alertmanager without /api/v2/alerts. One of url and url_file is needed."},
+		{Name: "url", Value: schema.Parsed(r, &w.URL, ParseWebhookURL, webURL).Expanding(r), Example: "https://hooks.example.com/alerts", Instead: []string{"url_file"}, Not: []string{"url_file"}, Secret: true,
+			Says: "Where messages are sent, for Alertmanager without /api/v2/alerts."},
 		{Name: "url_file", Value: schema.Text(r, &w.URLFile, "file"), Example: "/etc/stint/slack", Reread: true,
 			Says: "File with the URL, which may be a secret."},
 		{Name: "timeout", Value: schema.Duration(r, "timeout", &w.Timeout, 100*time.Millisecond, 30*time.Second), Default: "5s",

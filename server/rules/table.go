@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/schema"
 )
@@ -23,12 +24,12 @@ func Table() schema.Rows {
 			Says: "Conditions of requests that no rule limits, " + upTo(maxListed) + "."},
 		{Name: "blocklist", Value: listOf(conditionShape), Example: `['request.headers["user-agent"].contains("badbot")']`, See: "rules.md#order",
 			Says: "Conditions of requests that are refused with 403, unless they are on the safelist, " + upTo(maxListed) + "."},
-		{Name: "tiers", Value: namesOf(conditionShape), Example: `{gold: attrs.plan == "gold"}`, See: "rules.md#tiers",
+		{Name: "tiers", Value: shaped(namesShape(namePattern, conditionShape)), Example: `{gold: attrs.plan == "gold"}`, See: "rules.md#tiers",
 			Says: "Kinds of clients, " + upTo(maxTiers) + ": a name of 1 to 64 of A-Z a-z 0-9 _ . : / - and a condition each. Rules may give them other limits."},
 		{Name: "alerts", Value: listOf(mappingShape(alertRows)), Example: `[{name: refused, when: block_rate() > 0.1}]`, See: "alerts.md",
 			Says: "When to send messages about what is measured, " + upTo(maxAlerts) + "."},
 
-		{Name: "trusted_proxies", Value: listOf(schema.Scalar("network or address", "^[0-9A-Fa-f:.]+(/[0-9]+)?$")), Example: "[10.0.0.0/8]", See: "rules.md#addresses-of-clients",
+		{Name: "trusted_proxies", Value: listOf(schema.Scalar("network or address", `^(([0-9]+[.]){3}[0-9]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(/[0-9]+)?$`)), Example: "[10.0.0.0/8]", See: "rules.md#addresses-of-clients",
 			Says: "Networks of the proxies before Stint that tell the client's address truly, " + upTo(maxListed) + "."},
 		{Name: "ipv6_prefix", Value: shaped(numberShape(1, 128)), Default: strconv.Itoa(defaultIPv6Prefix), See: "rules.md#keys",
 			Says: "How many bits of an IPv6 address tell clients apart in keys. In one file only."},
@@ -54,11 +55,11 @@ func ruleRows() schema.Rows {
 			Says: "A condition: to which requests the rule applies."},
 		{Name: "key", Value: shaped(schema.Scalar("expression (key)", "[!-~]")), Default: "'" + defaultKey + "'", Example: "client.ip", See: "rules.md#keys",
 			Says: "An expression: whom or what the limits count. A request for which it is missing is not counted by the rule."},
-		{Name: "limits", Value: listOf(limitShape.OrElse(mappingShape(limitRows))), Example: `["5 per 1m", "100 per 1d"]`, See: "algorithms.md",
-			Says: "The limits, " + upTo(maxLimits) + ", each as a text or a mapping. A request passes all of them or none. A rule needs them, unless its penalty has on_status."},
+		{Name: "limits", Value: listOf(limitShape.OrElse(mappingShape(limitRows))), Example: `["5 per 1m", "100 per 1d"]`, Instead: []string{"penalty.on_status"}, See: "algorithms.md",
+			Says: "The limits, " + upTo(maxLimits) + ", each as a text or a mapping. A request passes all of them or none."},
 		{Name: "mode", Value: shaped(wordsShape(Enforce, Shadow, Off)), Default: Enforce.String(), See: "rules.md#order",
 			Says: "What the rule does: enforce refuses, shadow counts and reports what it would refuse, off is not evaluated."},
-		{Name: "tiers", Value: namesOf(mappingShape(tierRows)), Example: "{gold: {times: 10}}", See: "rules.md#tiers",
+		{Name: "tiers", Value: shaped(namesShape(namePattern, mappingShape(tierRows))), Example: "{gold: {times: 10}}", See: "rules.md#tiers",
 			Says: "Other limits for tiers of the file, by name, in the order in which they are tried."},
 		{Name: "penalty", Value: shaped(mappingShape(penaltyRows)), Example: "{ban_after: 10, ban_for: 15m}", See: "rules.md#responses-as-violations",
 			Says: "How keys are punished that are refused again and again: by warnings, then by bans. Without it, they are not."},
@@ -89,7 +90,7 @@ func costRows() schema.Rows {
 			Says: "What cost is counted in, for headers, problem details and metrics: 1 to 32 of A-Z a-z 0-9 _ -."},
 		{Name: "cost_after", Value: shaped(costShape), Computed: "what the request held", Example: "response.json.usage.total_tokens", See: "rules.md#the-true-cost",
 			Says: "What a request did cost of the budgets, known when it has ended: a number, or an expression of the response."},
-		{Name: "unsettled", Value: shaped(wordsShape(Keep, GiveBack)), Default: Keep.String(), See: "rules.md#what-requests-cost",
+		{Name: "unsettled", Value: shaped(wordsShape(Keep, GiveBack)), Default: Keep.String(), Needs: []string{"cost_after", "tokens"}, See: "rules.md#what-requests-cost",
 			Says: "What is charged if cost_after finds nothing: keep, what was held; give_back, nothing."},
 		{Name: "debt", Value: shaped(debtShape), Computed: "unbounded; of a bucket, its capacity", Example: "50%", See: "rules.md#what-requests-cost",
 			Says: "How far charges may exceed a budget: a number of units, or a share of it up to " + strconv.Itoa(maxDebt) + "%."},
@@ -104,8 +105,8 @@ func costRows() schema.Rows {
 
 func tierRows() schema.Rows {
 	return schema.Rows{
-		{Name: "times", Value: shaped(numberShape(1, maxTimes)), Example: "10", See: "rules.md#tiers",
-			Says: "Multiplies amount, burst and debt of each of the rule's limits. One of times and limits is needed."},
+		{Name: "times", Value: shaped(numberShape(1, maxTimes)), Example: "10", Instead: []string{"limits"}, Not: []string{"limits"}, See: "rules.md#tiers",
+			Says: "Multiplies amount, burst and debt of each of the rule's limits."},
 		{Name: "limits", Value: listOf(limitShape.OrElse(mappingShape(limitRows))), Example: `["10 per 1m"]`, See: "rules.md#tiers",
 			Says: "Limits in place of the rule's."},
 	}
@@ -142,14 +143,22 @@ func repeatableRows() schema.Rows {
 var (
 	boolShape       = schema.Shape{Kind: schema.KindBool, What: "true or false"}
 	conditionShape  = schema.Scalar("expression (bool)", "[A-Za-z<=>]")
-	costShape       = schema.Scalar("number, or expression (number)", "[!-~]")
+	costShape       = schema.Shape{Kind: schema.KindScalar, What: "number, or expression (number)", Pattern: "[!-~]", Least: "0"}
 	limitShape      = schema.Limit()
-	nameShape       = schema.Shape{Kind: schema.KindText, What: "name", Pattern: "^[A-Za-z0-9_.:/-]{1,64}$"}
-	headerShape     = schema.Scalar("header", "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-	debtShape       = quotable(numberShape(0, math.MaxInt64)).OrElse(schema.Scalar("share", "^[+]?[0-9]+%$"))
+	nameShape       = schema.Shape{Kind: schema.KindText, What: "name", Pattern: namePattern}
+	headerShape     = schema.Scalar("header", headerPattern)
+	debtShape       = quotable(numberShape(0, algo.Exact-1)).OrElse(schema.Scalar("share", "^[+]?[0-9]+%$"))
 	unreadableShape = schema.Words("refuse", "default").OrElse(quotable(numberShape(1, math.MaxInt64)))
-	lineShape       = schema.Shape{Kind: schema.KindText, What: "text"}
-	messageShape    = lineShape.OrElse(namesShape(lineShape))
+	textShape       = schema.Shape{Kind: schema.KindText, What: "text"}
+	lineShape       = schema.Shape{Kind: schema.KindText, What: "text", Pattern: schema.Something}
+	messageShape    = lineShape.OrElse(namesShape(languagePattern, lineShape))
+)
+
+// What names must match. Of languages, it is what tags of each kind begin with.
+const (
+	namePattern     = "^[A-Za-z0-9_.:/-]{1,64}$"
+	headerPattern   = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+	languagePattern = "^([A-Za-z]{2,3}|[IiXx])([_-][A-Za-z0-9]{1,8})*$"
 )
 
 func shaped(s schema.Shape) schema.Value { return schema.Value{Shape: s} }
@@ -158,11 +167,10 @@ func listOf(item schema.Shape) schema.Value {
 	return shaped(schema.Shape{Kind: schema.KindList, Item: &item})
 }
 
-func namesShape(item schema.Shape) schema.Shape {
-	return schema.Shape{Kind: schema.KindNames, Item: &item}
+// namesShape is a mapping of names, which match the pattern names, to items.
+func namesShape(names string, item schema.Shape) schema.Shape {
+	return schema.Shape{Kind: schema.KindNames, Item: &item, Names: names}
 }
-
-func namesOf(item schema.Shape) schema.Value { return shaped(namesShape(item)) }
 
 func mappingShape(rows func() schema.Rows) schema.Shape {
 	return schema.Shape{Kind: schema.KindMapping, Rows: rows}

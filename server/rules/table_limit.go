@@ -14,19 +14,19 @@ func limitRows() schema.Rows {
 	return schema.Rows{
 		{Name: "amount", Value: shaped(numberShape(0, algo.Exact-1)), Required: true, Example: "100", See: "rules.md#nothing-and-no-limit",
 			Says: "How many units are allowed in the period; 0: nothing passes. How large it may be depends on the period, too."},
-		{Name: "period", Value: shaped(durationShape("1ms", "26062d")), Example: "1m", See: "algorithms.md",
-			Says: "The time in which the amount is allowed. It is needed, but for a limit with per and for in_flight, which have none."},
+		{Name: "period", Value: shaped(durationShape("1ms", "26062d")), Example: "1m", Instead: []string{"per", "algorithm=" + stint.InFlight.String()}, Not: []string{"per"}, See: "algorithms.md",
+			Says: "The time in which the amount is allowed."},
 		{Name: "algorithm", Value: shaped(schema.Algorithm()), Computed: stint.TokenBucket.String() + "; " + stint.FixedWindow.String() + ", if the limit has per", Example: stint.FixedWindow.String(), See: "algorithms.md",
 			Says: "How the limit counts."},
 		{Name: "burst", Value: shaped(numberShape(1, algo.Exact-1)), Computed: "the amount", Example: "20", See: "algorithms.md#how-each-algorithm-counts",
 			Says: "How many units pass at once, of a token_bucket or leaky_bucket."},
-		{Name: "buckets", Value: shaped(numberShape(1, algo.MaxBuckets)), Default: strconv.Itoa(algo.DefaultBuckets), Example: "12", See: "algorithms.md#how-each-algorithm-counts",
-			Says: "How many sub-windows a sliding_window has. They must divide the period."},
+		{Name: "buckets", Value: shaped(numberShape(1, algo.MaxBuckets)), Default: strconv.Itoa(algo.DefaultBuckets), Example: "12", Needs: []string{"algorithm=" + stint.SlidingWindow.String()}, See: "algorithms.md#how-each-algorithm-counts",
+			Says: "How many sub-windows the limit has. They must divide the period."},
 		{Name: "per", Value: shaped(wordsShape(stint.Day, stint.Week, stint.Month, stint.Year)), Computed: "none", Example: stint.Month.String(), See: "algorithms.md#windows-of-the-calendar",
 			Says: "In place of period: the limit is a fixed_window of the calendar."},
-		{Name: "in", Value: shaped(schema.Scalar("time zone", "")), Default: "UTC", Example: "Europe/Berlin", See: "algorithms.md#windows-of-the-calendar",
-			Says: "The time zone of a limit with per, by its name in the IANA database."},
-		{Name: "starts", Value: shaped(schema.Scalar("day", "")), Computed: "monday, 1 or 01-01", Example: "15", See: "algorithms.md#windows-of-the-calendar",
+		{Name: "in", Value: shaped(schema.Scalar("time zone", "^([A-Za-z][A-Za-z0-9_+/-]*)?$")), Default: "UTC", Example: "Europe/Berlin", Needs: []string{"per"}, See: "algorithms.md#windows-of-the-calendar",
+			Says: "The time zone of the calendar, by its name in the IANA database."},
+		{Name: "starts", Value: shaped(startsShape), Computed: "monday, 1 or 01-01", Example: "15", Needs: []string{"per"}, See: "algorithms.md#windows-of-the-calendar",
 			Says: "The day with which a window of per begins: of a week such as sunday, of a month from 1 to 31, of a year such as 04-06."},
 		{Name: "cost", Value: shaped(costShape), Computed: "the rule's", Example: "10", See: "rules.md#what-requests-cost",
 			Says: "What a request takes of this limit alone. A budget has none."},
@@ -34,22 +34,26 @@ func limitRows() schema.Rows {
 			Says: "The share of the limit that instances may have charged ahead, 1% to " + strconv.Itoa(limittext.MaxLease) + "%, so that they ask the store less often. A token_bucket or fixed_window may have it."},
 		{Name: "hold", Value: shaped(boolShape.OrElse(durationShape("1ms", "24h"))), Default: "false", Example: "45s", See: "holds.md",
 			Says: "The limit is held while a request runs, and charged when it ends: true, or how long a hold lasts that is not renewed (true: " + limittext.Duration(stint.DefaultHold) + ")."},
-		{Name: "retry", Value: shaped(durationShape("0s", "24h")), Default: "1s", Example: "5s", See: "rules.md#what-requests-cost",
+		{Name: "retry", Value: shaped(durationShape("0s", "24h")), Default: "1s", Example: "5s", Needs: []string{"hold", "algorithm=" + stint.InFlight.String()}, See: "rules.md#what-requests-cost",
 			Says: "How long a client should wait that is refused because of what others hold, as a hint; 0s: as by default."},
 		{Name: "debt", Value: shaped(debtShape), Computed: "the rule's", Example: "5000", See: "rules.md#what-requests-cost",
 			Says: "How far charges may exceed this limit, in units or as a share of it."},
 	}
 }
 
+// startsShape is a day of the week, of the month, or of the year.
+var startsShape = schema.Shape{Kind: schema.KindScalar, What: "day", Least: "1", Most: "31",
+	Pattern: "^(|" + schema.AnyCase("sun", "mon", "tue", "wed", "thu", "fri", "sat") + "[A-Za-z]{0,6}|0*[1-9][0-9]?|[ -]*([A-Za-z]+[ -]+[0-9]+|[0-9]+[ -]+[A-Za-z0-9]+)[ -]*)$"}
+
 func penaltyRows() schema.Rows {
 	const longest = "36500d"
 	return schema.Rows{
-		{Name: "warn_after", Value: shaped(numberShape(0, algo.MostViolations)), Default: "0", Example: "3",
-			Says: "After how many violations a refusal warns that a ban comes; 0: it never does. One of warn_after and ban_after is needed."},
-		{Name: "ban_after", Value: shaped(numberShape(0, algo.MostViolations)), Default: "0", Example: "10",
+		{Name: "warn_after", Value: shaped(numberShape(0, algo.MostViolations)), Default: "0", Example: "3", Instead: []string{"ban_after"},
+			Says: "After how many violations a refusal warns that a ban comes; 0: it never does."},
+		{Name: "ban_after", Value: shaped(numberShape(0, algo.MostViolations)), Default: "0", Example: "10", Needs: []string{"ban_for"},
 			Says: "After how many violations a key is banned; 0: it never is."},
 		{Name: "ban_for", Value: shaped(durationShape("0s", "")), Example: "15m",
-			Says: "How long the first ban lasts, at most max_ban. With ban_after, it is needed, and at least 1ms."},
+			Says: "How long the first ban lasts, at most max_ban. With ban_after, at least 1ms."},
 		{Name: "growth", Value: shaped(numberShape(1, algo.MostViolations)), Default: "1", Example: "2",
 			Says: "By which factor each ban is longer than the one before."},
 		{Name: "max_ban", Value: shaped(durationShape("0s", longest)), Default: longest, Example: "7d",
@@ -65,7 +69,7 @@ func alertRows() schema.Rows {
 	return schema.Rows{
 		{Name: "name", Value: shaped(nameShape), Required: true, Example: "refused", See: "alerts.md",
 			Says: "Tells alerts apart, in all files: 1 to 64 of A-Z a-z 0-9 _ . : / -."},
-		{Name: "when", Value: shaped(schema.Scalar("condition", "")), Required: true, Example: `block_rate("login") > 0.1`, See: "alerts.md#conditions",
+		{Name: "when", Value: shaped(schema.Scalar("condition", "[(<=>]")), Required: true, Example: `block_rate("login") > 0.1`, See: "alerts.md#conditions",
 			Says: "The condition: a comparison of what is measured, or usage > 80% of RULE."},
 		{Name: "for", Value: shaped(durationShape("0s", limittext.Duration(maxFor))), Default: "0s", Example: "5m", See: "alerts.md",
 			Says: "How long the condition must hold before the alert fires. Not for usage."},
@@ -73,9 +77,9 @@ func alertRows() schema.Rows {
 			Says: "The time over which the condition is measured. Not for usage."},
 		{Name: "severity", Value: shaped(nameShape), Default: defaultSeverity, Example: "critical", See: "alerts.md",
 			Says: "A word of 1 to 64 of A-Z a-z 0-9 _ . : / -, such as info, warning or critical."},
-		{Name: "labels", Value: namesOf(lineShape), Example: "{team: payments}", See: "alerts.md",
+		{Name: "labels", Value: shaped(namesShape("^[A-Za-z][A-Za-z0-9_]{0,63}$", textShape)), Example: "{team: payments}", See: "alerts.md",
 			Says: "Labels that are sent with the alert, together at most " + strconv.Itoa(maxLabelBytes) + " bytes: a letter, then at most 63 of A-Z a-z 0-9 _, and a text each."},
-		{Name: "message", Value: shaped(lineShape), Example: "More than a tenth of the logins is refused.", See: "alerts.md",
+		{Name: "message", Value: shaped(textShape), Example: "More than a tenth of the logins is refused.", See: "alerts.md",
 			Says: "A line for people that is sent with the alert, of at most " + strconv.Itoa(maxAlertText) + " bytes."},
 	}
 }

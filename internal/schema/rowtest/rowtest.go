@@ -57,6 +57,10 @@ func Values(s *schema.Shape, name string) (right, wrong []string) {
 		wrong = []string{"1", "[a]"}
 	case schema.KindScalar:
 		wrong = []string{"[[a]]"}
+		if s.Least != "" {
+			_, beyond := bounds(s)
+			wrong = append(wrong, beyond...)
+		}
 	case schema.KindMapping:
 		wrong = []string{Nonsense, "[" + Nonsense + "]"}
 	case schema.KindList, schema.KindNames:
