@@ -35,7 +35,7 @@ MONITORING = promtool amtool prometheus-alertmanager
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  if (command -v chromium-headless-shell || command -v chromium) >/dev/null && [ -e internal/browser/testdata/node_modules/axe-core ]; then export STINT_REQUIRE_BROWSER=1; fi; \
-	  if command -v node >/dev/null && [ -e examples/llm/testdata/node_modules/openai ]; then export STINT_REQUIRE_CLIENTS=1; fi; \
+	  if command -v node >/dev/null && [ -e examples/llm/testdata/node_modules/openai ] && [ -e internal/schematest/testdata/node_modules/yaml-language-server ]; then export STINT_REQUIRE_CLIENTS=1; fi; \
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi; \
 	  if (PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' ':'); command -v initdb) >/dev/null; then export STINT_REQUIRE_POSTGRES=1; fi;
 
