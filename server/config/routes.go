@@ -205,8 +205,12 @@ func ParseUpstream(text string) (*url.URL, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" || u.Host == "" { // text may hold a password
 		return nil, errors.New("want the URL of an upstream, such as http://localhost:9000")
 	}
-	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return nil, fmt.Errorf("upstream %.60q: only a scheme, host and path", u.Redacted())
+	if u.User != nil { // which is a secret even without a password
+		u.User = nil
+		return nil, fmt.Errorf("upstream %.60q has a user or password: only a scheme, host and path", u)
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("upstream %.60q: only a scheme, host and path", u)
 	}
 	return u, nil
 }
