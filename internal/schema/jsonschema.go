@@ -45,6 +45,7 @@ type jsonNode struct {
 	ID                   string               `json:"$id,omitempty"`
 	Title                string               `json:"title,omitempty"`
 	Description          string               `json:"description,omitempty"`
+	MarkdownDescription  string               `json:"markdownDescription,omitempty"` // VS Code shows it as it is
 	Ref                  string               `json:"$ref,omitempty"`
 	Type                 any                  `json:"type,omitempty"` // a name, or several
 	Enum                 []any                `json:"enum,omitempty"`
@@ -94,11 +95,15 @@ func (row *Row) jsonNode() *jsonNode {
 	if row.Example != "" {
 		n.Examples = []any{jsonOf(yamlnode.Plain(row.Example))}
 	}
-	if row.See != "" {
+	if row.See != "" { // VS Code puts a backslash before the # of a description
+		n.MarkdownDescription = noMarkdown.Replace(n.Description) + "\n\n[More](" + docsURL + row.See + ")"
 		n.Description += "\n\n" + docsURL + row.See
 	}
 	return n
 }
+
+// noMarkdown keeps what a sentence has from being read as Markdown.
+var noMarkdown = strings.NewReplacer("*", `\*`, "<", `\<`, "`", "\\`")
 
 func (s *Shape) jsonNode() *jsonNode {
 	n := s.jsonNodeAlone()
@@ -268,11 +273,18 @@ type definitions struct {
 	nodes map[string]*jsonNode
 }
 
-// textOf is n without what only the row says that has it.
+// split divides n into what only the row says that has it, and the rest.
+func (n *jsonNode) split() (said, rest jsonNode) {
+	said = jsonNode{Title: n.Title, Description: n.Description, MarkdownDescription: n.MarkdownDescription, Default: n.Default, Examples: n.Examples}
+	rest = *n
+	rest.Title, rest.Description, rest.MarkdownDescription, rest.Default, rest.Examples = "", "", "", nil, nil
+	return said, rest
+}
+
+// textOf is the rest of n.
 func textOf(n *jsonNode) string {
-	alone := *n
-	alone.Title, alone.Description, alone.Default, alone.Examples = "", "", nil, nil
-	text, err := json.Marshal(&alone)
+	_, rest := n.split()
+	text, err := json.Marshal(&rest)
 	if err != nil {
 		panic(err)
 	}
@@ -328,12 +340,12 @@ func (d *definitions) share(n *jsonNode) {
 		}
 		text := textOf(n)
 		name := d.names[text]
+		said, rest := n.split()
 		if d.nodes[name] == nil {
-			alone := *n
-			alone.Title, alone.Description, alone.Default, alone.Examples = "", "", nil, nil
-			d.nodes[name] = &alone
-			d.share(&alone)
+			d.nodes[name] = &rest
+			d.share(&rest)
 		}
-		*n = jsonNode{Ref: "#/$defs/" + name, Title: n.Title, Description: n.Description, Default: n.Default, Examples: n.Examples}
+		said.Ref = "#/$defs/" + name
+		*n = said
 	})
 }

@@ -15,6 +15,7 @@ import (
 type node struct {
 	Ref                  string `json:"$ref"`
 	Title, Description   string
+	MarkdownDescription  string
 	Enum                 []any
 	Items                *node
 	Properties           map[string]*node
@@ -51,7 +52,7 @@ func eachPlace(t *testing.T, visit func(n *node, before string)) {
 func (p *places) value(n *node, before string, column int) {
 	if name, ok := strings.CutPrefix(n.Ref, "#/$defs/"); ok {
 		shared := *p.defs[name]
-		shared.Title, shared.Description = n.Title, n.Description
+		shared.Title, shared.Description, shared.MarkdownDescription = n.Title, n.Description, n.MarkdownDescription
 		n = &shared
 	}
 	line := "\n" + strings.Repeat(" ", column)
@@ -152,7 +153,7 @@ func TestEditorWords(t *testing.T) {
 	}
 }
 
-// Above each field, an editor shows the description of the field.
+// Above each field, an editor shows the description of the field, and its link as it is.
 func TestEditorHover(t *testing.T) {
 	e := newEditor(t)
 	shown := 0
@@ -166,8 +167,12 @@ func TestEditorHover(t *testing.T) {
 		for _, name := range names {
 			before += name
 			sentence, _, _ := strings.Cut(n.Properties[name].Description, "\n")
+			got := e.hover(uri, before)
+			if _, link, has := strings.Cut(n.Properties[name].MarkdownDescription, "[More]"); has && !strings.Contains(got, strings.Trim(link, "()")) {
+				t.Errorf("at the end of\n%s\nit shows %q, without %s", before, got, link)
+			}
 			// The server puts a backslash before what would be Markdown.
-			got := strings.ReplaceAll(e.hover(uri, before), `\`, "")
+			got = strings.ReplaceAll(got, `\`, "")
 			if sentence == "" || !strings.Contains(got, strings.ReplaceAll(sentence, `\`, "")) {
 				t.Errorf("at the end of\n%s\nit shows %q, without %q", before, got, sentence)
 			}
