@@ -130,15 +130,14 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, "state-*"))
-	for _, f := range files {
-		if info, err := os.Stat(f); err != nil || info.Mode().Perm() != 0o600 || strings.HasSuffix(f, ".new") {
-			t.Errorf("%s: %v, %v", f, info.Mode(), err)
+	await.Until(t, "there is one file, and none that is being written", func() bool {
+		files, _ := filepath.Glob(filepath.Join(dir, "state-*"))
+		if len(files) != 1 || strings.HasSuffix(files[0], ".new") {
+			return false
 		}
-	}
-	if len(files) != 1 {
-		t.Errorf("%q", files)
-	}
+		info, err := os.Stat(files[0])
+		return err == nil && info.Mode().Perm() == 0o600
+	})
 }
 
 // Where the clock of a machine is two hours ahead of that of the Redis, the program says
