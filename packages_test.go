@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -38,9 +39,18 @@ func publicPackages(t *testing.T) (public []string) {
 }
 
 // What pkg.go.dev shows of a public package: a comment that begins with its name, an example at the
-// top, and a comment of each exported name.
+// top, and a comment of each exported name. docs/stability.md says whether it may change.
 func TestPublicPackages(t *testing.T) {
+	page, err := os.ReadFile("docs/stability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, promised, _ := strings.Cut(string(page), "\n| Go packages |")
+	promised, _, _ = strings.Cut(promised, "\n")
 	for _, folder := range publicPackages(t) {
+		if name := strings.TrimPrefix(path.Join("stint", filepath.ToSlash(folder)), "stint/"); !strings.Contains(promised, "`"+name+"`") {
+			t.Errorf("docs/stability.md does not say whether %s is stable", name)
+		}
 		p, fset := documentation(t, folder)
 		if !strings.HasPrefix(p.Doc, "Package "+p.Name+" ") {
 			t.Errorf("%s: its comment does not begin with Package %s", folder, p.Name)
