@@ -77,6 +77,19 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// No version's section of the changelog is longer than somebody reads.
+func TestChangelogIsRead(t *testing.T) {
+	text, err := os.ReadFile("CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, section := range strings.Split(string(text), "\n## [")[1:] {
+		if n := len(strings.Fields(section)); n > 1500 {
+			t.Errorf("%d words, want 1,500 at most: %.20q…", n, section)
+		}
+	}
+}
+
 // anchorsOf are the names by which links reach the headings of a page, as GitHub makes them, and those
 // that the page gives.
 func anchorsOf(t *testing.T, path string) (anchors []string) {
