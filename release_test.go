@@ -11,7 +11,7 @@ import (
 )
 
 // scripts/release refuses what is no release and changes nothing then. What it makes of this tree, and the
-// command that it prints has pushed, others can use: each public package, and the program. They get it from
+// commands that it prints have pushed, others can use: each public package, and the program. They get it from
 // a proxy in the file system, which is the module cache of one who downloaded the tags. The short form
 // compiles nothing, and gets none of the modules of others, which are 350 MB.
 func TestReleased(t *testing.T) {
@@ -46,8 +46,9 @@ func TestReleased(t *testing.T) {
 
 	out, code := run(t, filepath.Join(dir, "clone"), `set -e
 		push=$(scripts/release `+version+`)
-		[[ $push == "git push "* ]]
-		$push
+		[[ $push == "git push --atomic origin main "*"
+git push origin `+version+`" ]]
+		bash -e <<<"$push"
 		go list work >/dev/null`)
 	if code != 0 {
 		t.Fatal(out)
@@ -105,9 +106,11 @@ func refusesReleases(t *testing.T, clone, version string) {
 		{"a new file", "touch new", version, "not clean"},
 		{"another branch", "git checkout -q -b other", version, "branch main"},
 		{"no branch", "git checkout -q --detach", version, "branch main"},
+		{"the branch of another", "git checkout -q -b release-1.99", version, "nor release-1.999"},
 		{"no section", "", "v1.998.0", "CHANGELOG.md has no section ## [1.998.0]"},
 		{"released", "git tag server/" + version, version, "a tag server/" + version},
 		{"no tidying", `printf '#!/bin/sh\necho >>go.mod\nexit 1\n' >scripts/tidy && git commit -qam tidy`, version, "scripts/tidy " + version + " fails"},
+		{"no tidying on its branch", `git checkout -q -b release-1.999 && printf '#!/bin/sh\nexit 1\n' >scripts/tidy && git commit -qam tidy`, version, "scripts/tidy " + version + " fails"},
 	} {
 		out, code := run(t, clone, `set -e
 			at=$(git rev-parse HEAD)
