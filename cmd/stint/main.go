@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -271,42 +270,4 @@ func (n *number) into(q url.Values, name string) {
 	if n.given {
 		q.Set(name, strconv.FormatInt(n.value, 10))
 	}
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "print the version", Long: "Prints the version of the program, and of the Go that built it.", Args: words(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "stint %s, %s\n", version(), runtime.Version())
-			return err
-		},
-	}
-}
-
-// version is the module's version with the commit and its time, as far as recorded.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(unknown)"
-	}
-	return versionOf(info)
-}
-
-func versionOf(info *debug.BuildInfo) string {
-	built := map[string]string{}
-	for _, s := range info.Settings {
-		built[s.Key] = s.Value
-	}
-	v, commit := cmp.Or(info.Main.Version, "(devel)"), built["vcs.revision"]
-	if commit == "" {
-		return v
-	}
-	v += ", commit " + commit[:min(12, len(commit))]
-	if at := built["vcs.time"]; at != "" {
-		v += " of " + at
-	}
-	if built["vcs.modified"] == "true" {
-		v += " and uncommitted changes"
-	}
-	return v
 }

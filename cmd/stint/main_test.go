@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -132,6 +134,11 @@ func TestVersion(t *testing.T) {
 		if code, out, errs := call("", name); code != 0 || !strings.HasPrefix(out, "stint ") || !strings.Contains(out, " go1.") || errs != "" {
 			t.Errorf("%s: %d %q %q", name, code, out, errs)
 		}
+	}
+	code, out, errs := call("", "version", "--json")
+	var b map[string]any
+	if err := json.Unmarshal([]byte(out), &b); code != 0 || err != nil || b["version"] == "" || b["go"] != runtime.Version() || b["os"] != runtime.GOOS || len(b) != 7 {
+		t.Errorf("--json: %d %q %q", code, out, errs)
 	}
 }
 
