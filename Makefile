@@ -1,5 +1,7 @@
 # make run    limits real HTTP on :8080, in front of a demo upstream
 # make build  bin/stint, which knows the commit it is of
+# make dist   what a release has, in dist/: programs for each system, checksums, lists of
+#             components. docs/install.md
 # make test   checks and every test in its short form, with real servers; the last line
 #             says what was skipped and why
 # make lint   gofmt, actionlint, go vet and staticcheck over every module: part of make test
@@ -39,7 +41,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi; \
 	  if (PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' ':'); command -v initdb) >/dev/null; then export STINT_REQUIRE_POSTGRES=1; fi;
 
-.PHONY: run build test test-all programs test-matrix chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
+.PHONY: run build dist test test-all programs test-matrix chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -48,6 +50,9 @@ run:
 
 build:
 	go build -buildvcs=true -o bin/stint ./cmd/stint
+
+dist:
+	@scripts/dist
 
 # The collector takes an eighth of the short form where memory is short, and there it is not.
 test: export GOGC = 400
