@@ -49,7 +49,7 @@ run:
 	@go build -o bin/stint ./cmd/stint; trap 'sleep 0.2' INT; bin/stint serve --demo
 
 build:
-	go build -buildvcs=true -o bin/stint ./cmd/stint
+	go build -buildvcs=true -tags grpcnotrace -o bin/stint ./cmd/stint
 
 dist:
 	@scripts/dist

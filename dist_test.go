@@ -110,6 +110,10 @@ func inArchive(t *testing.T, archive, commit string) {
 		t.Errorf("%v: %s, want commit %s", err, out, commit)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "stint"))
+	const most = 36e6
+	if len(text) > most {
+		t.Errorf("the program has %d bytes, want at most %.0f", len(text), most)
+	}
 	if err != nil || bytes.Contains(text, []byte(dir)) || bytes.Contains(text, []byte(os.Getenv("HOME")+"/go/pkg")) {
 		t.Errorf("the program names folders of this machine: %v", err)
 	}

@@ -12,13 +12,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 	_ "time/tzdata" // for limits of the calendar, where the machine has no database of time zones
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -117,7 +117,6 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 	root := &cobra.Command{
 		Use:           "stint",
 		Long:          "Stint limits rates exactly, in memory or in a Redis that a fleet shares.",
-		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -141,11 +140,15 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 	root.SetErr(errs)
 	addCobrasOwn(root, "Look")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	root.SetVersionTemplate("stint {{.Version}}, " + runtime.Version() + "\n")
-	root.SetUsageTemplate(usageTemplate)
-	root.SetHelpTemplate("{{.Long | trimTrailingWhitespaces}}\n\n{{.UsageString}}")
+	root.SetUsageFunc(func(c *cobra.Command) error {
+		_, err := io.WriteString(c.OutOrStderr(), usage(c))
+		return err
+	})
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		_, _ = fmt.Fprintf(c.OutOrStdout(), "%s\n\n%s", strings.TrimRightFunc(c.Long, unicode.IsSpace), usage(c))
+	})
 	root.SetFlagErrorFunc(flagError)
-	return group(root)
+	return withVersion(group(root))
 }
 
 func addCobrasOwn(root *cobra.Command, groupID string) {
@@ -164,32 +167,6 @@ func addCobrasOwn(root *cobra.Command, groupID string) {
 		}
 	}
 }
-
-// usageTemplate is the help of a command without its first paragraphs.
-const usageTemplate = `Usage:
-{{- if .HasAvailableSubCommands}}
-  {{.CommandPath}} COMMAND{{else}}
-  {{.UseLine}}{{end}}
-{{- with .Example}}
-
-Examples:
-{{.}}{{end}}
-{{- $all := .Commands}}{{with .Groups}}
-{{range $g := .}}
-{{.Title}}:{{range $all}}{{if eq .GroupID $g.ID}}
-  {{rpad .Name .NamePadding}}  {{.Short}}{{end}}{{end}}
-{{end}}{{else}}{{if .HasAvailableSubCommands}}
-
-Commands:{{range $all}}
-  {{rpad .Name .NamePadding}}  {{.Short}}{{end}}
-{{end}}{{end}}
-{{- if .HasAvailableSubCommands}}
-See "{{.CommandPath}} COMMAND --help" for each command.
-{{else if .HasAvailableLocalFlags}}
-
-Flags:
-{{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}
-{{end}}`
 
 func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	c.AddCommand(commands...)

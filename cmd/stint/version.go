@@ -25,12 +25,36 @@ func versionCommand() *cobra.Command {
 				e.SetIndent("", "  ")
 				return e.Encode(b)
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "stint %s, %s\n", version(), runtime.Version())
-			return err
+			return printVersion(c)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print version, commit, time, go, os and arch as JSON")
 	return c
+}
+
+// withVersion gives root the flag --version. That of Cobra takes a template; see usage.
+func withVersion(root *cobra.Command) *cobra.Command {
+	asked := false
+	root.Flags().BoolVarP(&asked, "version", "v", false, "version for stint")
+	args, run := root.Args, root.RunE
+	root.Args = func(c *cobra.Command, words []string) error {
+		if asked {
+			return nil
+		}
+		return args(c, words)
+	}
+	root.RunE = func(c *cobra.Command, words []string) error {
+		if asked {
+			return printVersion(c)
+		}
+		return run(c, words)
+	}
+	return root
+}
+
+func printVersion(c *cobra.Command) error {
+	_, err := fmt.Fprintf(c.OutOrStdout(), "stint %s, %s\n", version(), runtime.Version())
+	return err
 }
 
 // build is how the program was built. What was not recorded is empty.
