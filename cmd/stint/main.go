@@ -127,7 +127,7 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 		{"Run", []*cobra.Command{initCommand(), serveCommand(errs), envoyCommand(errs), simulateCommand()}},
 		{"Rules", []*cobra.Command{rulesCommand(), schemaCommand(), generateCommand()}},
 		{"Live control", []*cobra.Command{switchCommand(), overrideCommand(), safelistCommand(), blocklistCommand(), banCommand(), keyCommand(), alertCommand()}},
-		{"Look", []*cobra.Command{statusCommand(), topCommand(), watchCommand(), offendersCommand(), auditCommand(), explainCommand(), versionCommand()}},
+		{"Look", []*cobra.Command{statusCommand(), healthcheckCommand(), topCommand(), watchCommand(), offendersCommand(), auditCommand(), explainCommand(), versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, c := range g.commands {

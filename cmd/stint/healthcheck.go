@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/rules"
+)
+
+func healthcheckCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "healthcheck", Short: "ask an instance whether it runs, for containers without curl",
+		Long: `Asks an instance on this machine whether it runs, prints its answer in one line, and exits with 1 if
+there is none or a bad one. It finds the address where the instance does: in the file, the variables
+and the flags. Give it those that "stint serve" has. It asks probe_listen, or else check_listen, or
+else the HTTP of Envoy's service. Rules are not read, so wrong ones do not matter.
+
+/healthz is asked: the process runs. With --ready, /readyz is: load balancers may send requests. Do
+not restart an instance for that: it is not ready while a store is away without which it must refuse.`,
+		Example: `  stint healthcheck --config /etc/stint/stint.yaml
+  stint healthcheck --ready --url http://127.0.0.1:8082`,
+		Args: words(),
+	}
+	h := healthcheck{choice: choice{flags: c.Flags()}}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar(&h.config, "config", "", "read settings from `FILE`, or from a directory of such files")
+	addSettingFlags(f, "check-listen", "probe-listen")
+	f.BoolVar(&h.asEnvoy, "envoy", false, "ask an instance of \"stint envoy\": read the variables of envoyproxy/ratelimit, too")
+	f.StringVar(&h.url, "url", "", "ask at `URL`, such as http://127.0.0.1:8082, and read no settings")
+	f.BoolVar(&h.ready, "ready", false, "ask whether load balancers may send requests")
+	f.DurationVar(&h.timeout, "timeout", 3*time.Second, "how long the answer may take")
+	fileFlags(c, "config")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if h.timeout <= 0 {
+			return errUsage{fmt.Errorf("--timeout %v: want some time, such as 3s", h.timeout)}
+		}
+		return h.run(c.Context(), os.Environ(), c.OutOrStdout())
+	}
+	return c
+}
+
+type healthcheck struct {
+	choice
+	url     string
+	ready   bool
+	timeout time.Duration
+}
+
+func (h *healthcheck) run(ctx context.Context, environ []string, out io.Writer) error {
+	to, err := h.target(environ)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	status, said, err := ask(ctx, to)
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%s: no answer within %v", to, h.timeout)
+	case err != nil:
+		return fmt.Errorf("%s: %w", to, err)
+	case status != http.StatusOK:
+		return fmt.Errorf("%s answers %d: %s", to, status, said)
+	}
+	_, err = fmt.Fprintf(out, "%s: %s\n", to, said)
+	return err
+}
+
+// target is what to ask.
+func (h *healthcheck) target(environ []string) (*url.URL, error) {
+	path := "/healthz"
+	if h.ready {
+		path = "/readyz"
+	}
+	if h.url != "" {
+		to, err := url.Parse(h.url)
+		if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || strings.Trim(to.Path, "/") != "" {
+			return nil, errUsage{fmt.Errorf("--url %.200q: want a URL without a path, such as http://127.0.0.1:8082", h.url)}
+		}
+		return to.JoinPath(path), nil
+	}
+	s, err := h.settings(environ)
+	if err != nil {
+		return nil, err
+	}
+	// probe_listen is for probes: it is open to all and asks for no certificate. It goes first.
+	scheme, address, name := "http", s.ProbeListen, "probe_listen"
+	switch {
+	case s.ProbeListen != config.Off:
+	case s.CheckListen != config.Off:
+		address, name = s.CheckListen, "check_listen"
+		if s.CheckTLS != nil {
+			scheme = "https"
+		}
+		if s.CheckTLS.AsksForCertificate() {
+			return nil, errors.New("check_tls asks for a certificate, and a probe has none: set probe_listen")
+		}
+	case s.Envoy != nil && s.Envoy.HTTPListen != config.Off && s.Envoy.HTTPListen != "":
+		address, name, path = s.Envoy.HTTPListen, "envoy.http_listen", "/healthcheck" // of both kinds, as Envoy's service has it
+	default:
+		return nil, errors.New("nothing to ask: probe_listen and check_listen are off; --url URL names another address")
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if port == "0" {
+		return nil, fmt.Errorf("%s %s: the system chose the port; --url URL names it", name, address)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1" // an image without /etc/hosts has no localhost
+	}
+	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port), Path: path}, nil
+}
+
+// settings are those of the instance.
+func (h *healthcheck) settings(environ []string) (config.Settings, error) {
+	if err := h.readGiven(environ); err != nil {
+		return config.Settings{}, err
+	}
+	var files []rules.File
+	if h.config != "" {
+		var err error
+		if files, err = rules.Read(h.config); err != nil {
+			return config.Settings{}, err
+		}
+	}
+	return (&config.Source{Files: orEmpty(files), Given: h.given, CheckStore: redislimit.CheckAddress}).ReadSettings()
+}
+
+// ask returns the answer to GET, and of its body the first line.
+func ask(ctx context.Context, to *url.URL) (status int, said string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	transport := &http.Transport{
+		// The certificate is for the name by which others call this machine, and may have run out,
+		// which is for alerts to tell: to start another process would not renew it.
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true,
+	}
+	resp, err := transport.RoundTrip(req) // a redirect is no answer of ours
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	said, _, _ = strings.Cut(strings.TrimSpace(string(body)), "\n")
+	return resp.StatusCode, plain(said), err
+}
