@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"os"
 	"slices"
 	"sync/atomic"
 
@@ -20,6 +21,7 @@ type descriptors struct {
 	files  configFiles // at the start
 	given  []config.Given
 	log    *slog.Logger
+	by     *supervisor // is told while files are read again
 	// loaded means that descriptors were taken, if there are to be some, and domains that those in
 	// force have some.
 	loaded, domains atomic.Bool
@@ -29,8 +31,9 @@ type descriptors struct {
 }
 
 // sources are those that c and the settings name.
-func (c *choice) sources(settings *config.Settings, log *slog.Logger) *descriptors {
-	d := &descriptors{config: c.config, files: c.files, given: c.given, log: log}
+func (c *choice) sources(settings *config.Settings, by *supervisor) *descriptors {
+	log := by.log
+	d := &descriptors{config: c.config, files: c.files, given: c.given, log: log, by: by}
 	if settings.Envoy != nil {
 		d.from = settings.Envoy.EnvoySource
 	}
@@ -72,13 +75,22 @@ func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 	}
 	before, _ := (&config.Source{Files: d.files.own, Given: d.given}).ReadSettings() // without an error at the start
 	t := &taker{s: s, log: d.log, loaded: d.note, given: d.given, before: before, own: d.files.own}
-	w := rules.Watcher{Path: d.config, Envoy: d.files.from, Now: onHangup(ctx), Changed: t.ownChanged}
 	if d.from.XDS != nil {
 		t.loaded = nil // what the management server sends counts
 	}
-	if w.Path != "" || w.Envoy != nil {
+	hangup := hangup{by: d.by, s: s}
+	if d.config != "" || d.files.from != nil {
+		hangup.rules, hangup.read = make(chan os.Signal), make(chan struct{})
+		w := rules.Watcher{Path: d.config, Envoy: d.files.from, Now: hangup.rules, Changed: d.by.around(t.ownChanged)}
+		w.Answered = func() {
+			select {
+			case hangup.read <- struct{}{}:
+			case <-ctx.Done():
+			}
+		}
 		go w.Run(ctx, files)
 	}
+	go hangup.run(ctx, onHangup(ctx))
 	if d.from.XDS == nil {
 		return true
 	}
@@ -97,6 +109,7 @@ func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 	if d.from.StartWithoutDescriptors {
 		return true
 	}
+	d.by.status("waiting for the first configuration of the management server")
 	d.log.Warn("no port is open before the management server has sent a configuration, unless start_without_descriptors is true, or FORCE_START_WITHOUT_INITIAL_CONFIG of stint envoy", "server", d.from.XDS.Server)
 	select {
 	case <-first:

@@ -33,6 +33,7 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 	footprint := settings.FitMemory()
 	footprint.Log(log)
 	limitMemory(&footprint, log)
+	by := newSupervisor(environ, log)
 	of := server.Config{
 		Settings: settings, Rules: set, Log: log, AccessLog: access, LogDropped: errs.Dropped, Program: "stint " + version(),
 	}
@@ -59,7 +60,7 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 	}
 	s := server.New(of)
 	running.Store(s)
-	listeners, beside, err := c.open(watching, s, &of.Settings, log)
+	listeners, beside, err := c.open(watching, s, &of.Settings, by)
 	if errors.Is(err, errStopped) {
 		s.Close()
 		return nil
@@ -71,7 +72,7 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 	if c.demo {
 		tellDemo(&of.Settings, listeners, out)
 	}
-	return s.Run(ctx, listeners, beside...)
+	return s.Run(ctx, listeners, append(beside, by.watch)...)
 }
 
 // warn logs which variables have no effect.
@@ -92,8 +93,8 @@ var errStopped = errors.New("stopped before there were descriptors")
 
 // open follows the sources of rules, waits for descriptors if they must come first, and opens all
 // listeners of the settings, or none. beside are to run with s.
-func (c *choice) open(ctx context.Context, s *server.Server, settings *config.Settings, log *slog.Logger) (listeners server.Listeners, beside []func(context.Context) error, err error) {
-	source := c.sources(settings, log)
+func (c *choice) open(ctx context.Context, s *server.Server, settings *config.Settings, by *supervisor) (listeners server.Listeners, beside []func(context.Context) error, err error) {
+	log, source := by.log, c.sources(settings, by)
 	var e *envoyService
 	if settings.Envoy != nil {
 		if e, err = newEnvoy(s, settings, source, log); err != nil {
@@ -103,10 +104,7 @@ func (c *choice) open(ctx context.Context, s *server.Server, settings *config.Se
 	if !source.follow(ctx, s) {
 		return listeners, nil, errStopped
 	}
-	if c.config != "" || settings.Envoy != nil {
-		go reloadFiles(ctx, onHangup(ctx), s)
-	}
-	if listeners, err = listen(settings, len(settings.Routes) > 0, log); err != nil {
+	if listeners, err = listen(settings, len(settings.Routes) > 0, by); err != nil {
 		return listeners, nil, err
 	}
 	if len(settings.Routes) == 0 && !c.asEnvoy {
@@ -132,8 +130,12 @@ func (c *choice) open(ctx context.Context, s *server.Server, settings *config.Se
 }
 
 // listen opens all listeners of the settings, or none.
-func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listeners, error) {
-	var all server.Listeners
+func listen(s *config.Settings, gateway bool, by *supervisor) (server.Listeners, error) {
+	passed, err := by.listener(gateway)
+	if err != nil {
+		return server.Listeners{}, err
+	}
+	all := server.Listeners{Gateway: passed}
 	for _, d := range []struct {
 		name, address string
 		wanted        bool
@@ -148,7 +150,10 @@ func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listener
 		if !d.wanted {
 			continue
 		}
-		l, err := net.Listen("tcp", d.address)
+		l, err := *d.to, error(nil)
+		if l == nil {
+			l, err = net.Listen("tcp", d.address)
+		}
 		if err != nil {
 			all.Close()
 			without := "; without it: --" + d.flag + " off"
@@ -158,7 +163,7 @@ func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listener
 			return server.Listeners{}, fmt.Errorf("%s: %w (elsewhere: --%s ADDRESS%s)", d.name, err, d.flag, without)
 		}
 		*d.to = l
-		log.Info(d.name, "address", l.Addr().String())
+		by.log.Info(d.name, "address", l.Addr().String())
 	}
 	return all, nil
 }

@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
-	"os"
-	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -32,18 +29,19 @@ type taker struct {
 }
 
 // ownChanged takes over the rules of files, or of none if there is err. On an error it logs, and the
-// rules stay.
-func (t *taker) ownChanged(files []rules.File, err error) {
+// rules stay, and it returns false.
+func (t *taker) ownChanged(files []rules.File, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	settings, err := t.take(files, t.other, err, t.loaded)
 	if err != nil {
-		return
+		return false
 	}
 	t.own = files
 	if !settings.Equal(&t.before) {
 		t.log.Warn("the section server has changed; that takes a restart")
 	}
+	return !t.refused
 }
 
 // sent takes over what a management server has sent. loaded is told.
@@ -119,24 +117,6 @@ func logFindings(log *slog.Logger, findings, known []rules.Finding) {
 			where = append(where, "where", f.Where)
 		}
 		log.Warn(f.Text, where...)
-	}
-}
-
-func onHangup(ctx context.Context) <-chan os.Signal {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	context.AfterFunc(ctx, func() { signal.Stop(hangups) })
-	return hangups
-}
-
-func reloadFiles(ctx context.Context, hangups <-chan os.Signal, s *server.Server) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangups:
-			s.ReloadFiles()
-		}
 	}
 }
 

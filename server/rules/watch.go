@@ -20,6 +20,9 @@ type Watcher struct {
 	Every time.Duration
 	// Now makes the Watcher read at once, changed or not. nil: nothing does.
 	Now <-chan os.Signal
+	// Answered is called when Changed has returned that was called because Now has asked. nil:
+	// nothing is.
+	Answered func()
 	// Changed is given what Read finds now, and then what Envoy.Read finds, each time that
 	// has come to be something else or Now has asked, or why it cannot be read. Files that
 	// were added, removed or renamed are a change. It is called from one goroutine, and must be
@@ -57,15 +60,22 @@ func (w Watcher) Run(ctx context.Context, files []File) {
 		now, err := w.read()
 		if err != nil {
 			if failing++; failing == 2 || asked {
-				w.Changed(nil, err)
+				w.changed(nil, err, asked)
 			}
 			continue
 		}
 		failing = 0
 		if asked || !sameFiles(now, files) {
 			files = now
-			w.Changed(now, nil)
+			w.changed(now, nil, asked)
 		}
+	}
+}
+
+func (w *Watcher) changed(files []File, err error, asked bool) {
+	w.Changed(files, err)
+	if asked && w.Answered != nil {
+		w.Answered()
 	}
 }
 

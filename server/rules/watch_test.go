@@ -36,11 +36,16 @@ func said(files []rules.File) string {
 
 func watch(t *testing.T, path string, now chan os.Signal) *told {
 	t.Helper()
+	return watchBy(t, rules.Watcher{Path: path, Now: now}, read(t, path))
+}
+
+func read(t *testing.T, path string) []rules.File {
+	t.Helper()
 	files, err := rules.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return watchBy(t, rules.Watcher{Path: path, Now: now}, files)
+	return files
 }
 
 // watchBy runs w with a Changed of its own.
@@ -88,7 +93,8 @@ func TestWatch(t *testing.T) {
 	write(t, path, "one")
 	synctest.Test(t, func(t *testing.T) {
 		now := make(chan os.Signal)
-		got := watch(t, path, now)
+		answered := 0
+		got := watchBy(t, rules.Watcher{Path: path, Now: now, Answered: func() { answered++ }}, read(t, path))
 		time.Sleep(5 * time.Second)
 		got.expect(t, 0)
 
@@ -111,8 +117,19 @@ func TestWatch(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		got.expect(t, 0, "three", "forty")
 
+		if answered > 0 {
+			t.Error("it answers what nobody has asked")
+		}
 		now <- syscall.SIGHUP
 		got.expect(t, 0, "three", "forty", "forty")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		now <- syscall.SIGHUP
+		got.expect(t, 1, "three", "forty", "forty")
+		if answered != 2 {
+			t.Errorf("of two questions, %d were answered", answered)
+		}
 	})
 }
 
