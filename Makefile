@@ -33,6 +33,7 @@ ATTACKFUZZTIME ?= 10m
 PROGRAMS = redis-server nginx haproxy caddy node python3 cc initdb
 BROWSER = chromium-headless-shell fonts-wqy-zenhei npm
 MONITORING = promtool amtool prometheus-alertmanager
+PACKAGING = rpm systemd-analyze
 # Tests fail, and are not skipped, for want of a program that is there for others.
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
@@ -60,6 +61,7 @@ test: lint programs
 	@$(REQUIRED) scripts/test short
 
 test-all: programs
+	@scripts/get $(PACKAGING)
 	@$(REQUIRED) scripts/test long
 
 programs:
