@@ -177,7 +177,12 @@ func TestPackageInstalls(t *testing.T) {
 	second := p.build(t, programs[1], next, "deb")
 
 	before := lookAround(t)
-	t.Cleanup(func() { _ = exec.Command("dpkg", "--purge", "stint").Run() })
+	t.Cleanup(func() { // of what a failure has left
+		_ = exec.Command("userdel", "stint").Run()
+		_ = exec.Command("groupdel", "stint").Run()
+		_ = exec.Command("dpkg", "--purge", "stint").Run()
+		_, _ = os.RemoveAll("/etc/stint"), os.RemoveAll("/var/lib/stint")
+	})
 	shell(t, "/", "dpkg", "--install", first)
 	const file = "/etc/stint/stint.yaml"
 	if got := shell(t, "/", "stat", "-c", "%A %U:%G", "/etc/stint", file); got != "drwxr-x--- root:stint\n-rw-r----- root:stint\n" {
