@@ -84,7 +84,7 @@ func TestDist(t *testing.T) {
 		}
 	}
 	stem := "stint_0.0.0-" + commit[:12] + "_" + system
-	for _, want := range []string{stem + ".tar.gz", stem + ".cdx.json"} {
+	for _, want := range []string{stem + ".tar.gz", stem + ".cdx.json", stem + ".deb", stem + ".rpm"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("checksums.txt has %q, want %s", names, want)
 		}
