@@ -22,6 +22,9 @@ type descriptors struct {
 	given  []config.Given
 	log    *slog.Logger
 	by     *supervisor // is told while files are read again
+	// hangups means that SIGHUP has files read again. Otherwise it ends the program, as when a terminal
+	// is closed.
+	hangups bool
 	// loaded means that descriptors were taken, if there are to be some, and domains that those in
 	// force have some.
 	loaded, domains atomic.Bool
@@ -33,7 +36,7 @@ type descriptors struct {
 // sources are those that c and the settings name.
 func (c *choice) sources(settings *config.Settings, by *supervisor) *descriptors {
 	log := by.log
-	d := &descriptors{config: c.config, files: c.files, given: c.given, log: log, by: by}
+	d := &descriptors{config: c.config, files: c.files, given: c.given, log: log, by: by, hangups: c.config != "" || settings.Envoy != nil}
 	if settings.Envoy != nil {
 		d.from = settings.Envoy.EnvoySource
 	}
@@ -90,7 +93,9 @@ func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 		}
 		go w.Run(ctx, files)
 	}
-	go hangup.run(ctx, onHangup(ctx))
+	if d.hangups {
+		go hangup.run(ctx, onHangup(ctx))
+	}
 	if d.from.XDS == nil {
 		return true
 	}
