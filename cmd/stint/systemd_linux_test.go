@@ -139,16 +139,6 @@ func TestSystemdIsTold(t *testing.T) {
 	}
 }
 
-// Without a file, SIGHUP ends it, as when its terminal is closed.
-func TestHangupWithoutAFile(t *testing.T) {
-	c, s := process(t, "--limit", "5 per 1h", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
-	_ = c.Process.Signal(syscall.SIGHUP)
-	_ = c.Wait()
-	if status, _ := c.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGHUP {
-		t.Errorf("%s\n%s", c.ProcessState, s.log)
-	}
-}
-
 // Signals in a burst, while the file changes, leave it ready.
 func TestSystemdReloadsAtOnce(t *testing.T) {
 	var out bytes.Buffer
