@@ -2,6 +2,7 @@
 # make build  bin/stint, which knows the commit it is of
 # make dist   what a release has, in dist/: archives, packages, checksums and the image:
 #             docs/install.md
+# make weigh  what weighs in the program: docs/install.md
 # make test   checks and every test in its short form, with real servers; the last line
 #             says what was skipped and why
 # make lint   gofmt, actionlint, go vet and staticcheck over every module: part of make test
@@ -42,7 +43,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi; \
 	  if (PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' ':'); command -v initdb) >/dev/null; then export STINT_REQUIRE_POSTGRES=1; fi;
 
-.PHONY: run build dist test test-all programs test-matrix chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
+.PHONY: run build dist weigh test test-all programs test-matrix chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -54,6 +55,11 @@ build:
 
 dist:
 	@scripts/dist
+
+# As make dist builds it, but with symbols, which a stripped program lacks.
+weigh:
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -tags grpcnotrace -o bin/weighed ./cmd/stint
+	@GOWORK=off go -C tools/dist run ./weigh $(CURDIR)/bin/weighed
 
 # The collector takes an eighth of the short form where memory is short, and there it is not.
 test: export GOGC = 400
