@@ -30,6 +30,14 @@ func process(t *testing.T, args ...string) (*exec.Cmd, *served) {
 // started starts c, which is stint serve.
 func started(t *testing.T, c *exec.Cmd) (*exec.Cmd, *served) {
 	t.Helper()
+	s := &served{log: followed(t, c)}
+	s.await(t)
+	return c, s
+}
+
+// followed starts c, which ends with the test, and returns its log.
+func followed(t *testing.T, c *exec.Cmd) *log {
+	t.Helper()
 	errs, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -38,9 +46,7 @@ func started(t *testing.T, c *exec.Cmd) (*exec.Cmd, *served) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
-	s := &served{log: follow(errs)}
-	s.await(t)
-	return c, s
+	return follow(errs)
 }
 
 // asking asks an instance again and again until it refuses, or done is closed.

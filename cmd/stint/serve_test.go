@@ -364,17 +364,7 @@ func TestServeSignal(t *testing.T) {
 		fmt.Fprint(w, "finished")
 	}))
 	defer up.Close()
-	c := program(t, "serve", "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--upstream", up.URL, "--limit", "9 per 1h")
-	errs, err := c.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Process.Kill() }()
-	s := &served{log: follow(errs)}
-	s.await(t)
+	c, s := process(t, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--upstream", up.URL, "--limit", "9 per 1h")
 	body := make(chan string)
 	go func() {
 		resp, err := http.Get(s.gateway)

@@ -189,15 +189,7 @@ func TestSystemdIsToldByEnvoy(t *testing.T) {
 	c := program(t, "envoy", "--admin-listen", "off")
 	c.Env = append(c.Env, "RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=config", "REDIS_URL=memory",
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0")
-	errs, err := c.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
-	log := follow(errs)
+	log := followed(t, c)
 	if got := systemd.next(t); got != toldServing {
 		t.Fatalf("at the start: %q\n%s", got, log)
 	}

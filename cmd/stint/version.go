@@ -16,16 +16,16 @@ func versionCommand() *cobra.Command {
 		Use: "version", Short: "print the version", Args: words(),
 		Long: "Prints the version of the program, and of the Go that built it.",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if !asJSON {
+				return printVersion(c)
+			}
 			info, ok := debug.ReadBuildInfo()
 			if !ok {
 				info = new(debug.BuildInfo)
 			}
-			if b := buildOf(info); asJSON {
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(b)
-			}
-			return printVersion(c)
+			e := json.NewEncoder(c.OutOrStdout())
+			e.SetIndent("", "  ")
+			return e.Encode(buildOf(info))
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print version, commit, time, go, os and arch as JSON")

@@ -21,8 +21,8 @@ import (
 const docsURL = "https://github.com/stintdev/stint/blob/main/docs/"
 
 // JSONSchema is the JSON Schema (2020-12) of files that have rows at their top, indented, with a line
-// end. It refuses no file that the rows read: what it cannot say, such as whether the tiers that rules name are there, it
-// leaves out.
+// end. It refuses no file that the rows read: what it cannot say, such as whether the tiers that rules
+// name are there, it leaves out.
 func JSONSchema(id, title string, rows Rows) []byte {
 	d := definitions{times: map[string]int{}, names: map[string]string{}, nodes: map[string]*jsonNode{}}
 	root := mappingNode(rows)

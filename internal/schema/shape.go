@@ -45,8 +45,15 @@ const (
 	KindNames // a mapping whose names the file chooses
 )
 
-// Something is the Pattern of texts that must not be empty.
-const Something = "."
+// Patterns that several kinds of texts have.
+const (
+	// Something is that of texts that must not be empty.
+	Something = "."
+	// Name is that of rules, tiers, routes and the like; see package rules' IsName.
+	Name = "^[A-Za-z0-9_.:/-]{1,64}$"
+	// Token is that of methods and of names of headers in HTTP.
+	Token = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+)
 
 // Scalar is text in which what YAML takes for a number need not be quoted.
 func Scalar(what, pattern string) Shape { return Shape{Kind: KindScalar, What: what, Pattern: pattern} }

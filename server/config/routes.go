@@ -112,7 +112,7 @@ func (route *Route) rows(r *yamlnode.Reader) schema.Rows {
 		})
 	}
 	return schema.Rows{
-		{Name: "name", Value: schema.Parsed(r, &route.Name, parseRouteName, schema.Scalar("name", "^[A-Za-z0-9_.:/-]{1,64}$")), Example: "users", See: "operations.md#names-of-routes",
+		{Name: "name", Value: schema.Parsed(r, &route.Name, parseRouteName, schema.Scalar("name", schema.Name)), Example: "users", See: "operations.md#names-of-routes",
 			Says: "What rules read as request.route of requests that take this route."},
 		{Name: "host", Value: schema.Text(r, &route.Host, "host"), Computed: "any", Example: "api.example.com",
 			Says: "Host of the request, without a port."},

@@ -15,9 +15,6 @@ var (
 	webURL       = schema.Shape{What: "URL", Kind: schema.KindScalar, Pattern: "^" + schema.AnyCase("http", "https") + "://[^/]"}
 )
 
-// tokenPattern is for names of methods and headers.
-const tokenPattern = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
-
 const hour = time.Hour
 
 // rows are all settings: what each is, and how it is read. Default, the flags of the program, the

@@ -49,7 +49,7 @@ const maxWebhooks = 10
 
 func (w *Webhook) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
-		{Name: "name", Value: schema.Text(r, &w.Name, "name").Matching("^[A-Za-z0-9_.:/-]{1,64}$"), Required: true, Example: "ops",
+		{Name: "name", Value: schema.Text(r, &w.Name, "name").Matching(schema.Name), Required: true, Example: "ops",
 			Says: "Tells webhooks apart, where one fails: 1 to 64 of A-Z a-z 0-9 _ . : / -."},
 		{Name: "kind", Value: schema.Parsed(r, &w.Kind, parseWebhookKind, schema.Words("json", "slack", "alertmanager")), Required: true, Example: "slack",
 			Says: "The form of the messages: Stint's own, that of Slack's incoming webhooks, or that of Alertmanager."},

@@ -24,7 +24,7 @@ func Table() schema.Rows {
 			Says: "Conditions of requests that no rule limits, " + upTo(maxListed) + "."},
 		{Name: "blocklist", Value: listOf(conditionShape), Example: `['request.headers["user-agent"].contains("badbot")']`, See: "rules.md#order",
 			Says: "Conditions of requests that are refused with 403, unless they are on the safelist, " + upTo(maxListed) + "."},
-		{Name: "tiers", Value: shaped(namesShape(namePattern, conditionShape)), Example: `{gold: attrs.plan == "gold"}`, See: "rules.md#tiers",
+		{Name: "tiers", Value: shaped(namesShape(schema.Name, conditionShape)), Example: `{gold: attrs.plan == "gold"}`, See: "rules.md#tiers",
 			Says: "Kinds of clients, " + upTo(maxTiers) + ": a name of 1 to 64 of A-Z a-z 0-9 _ . : / - and a condition each. Rules may give them other limits."},
 		{Name: "alerts", Value: listOf(mappingShape(alertRows)), Example: `[{name: refused, when: block_rate() > 0.1}]`, See: "alerts.md",
 			Says: "When to send messages about what is measured, " + upTo(maxAlerts) + "."},
@@ -59,7 +59,7 @@ func ruleRows() schema.Rows {
 			Says: "The limits, " + upTo(maxLimits) + ", each as a text or a mapping. A request passes all of them or none."},
 		{Name: "mode", Value: shaped(wordsShape(Enforce, Shadow, Off)), Default: Enforce.String(), See: "rules.md#order",
 			Says: "What the rule does: enforce refuses, shadow counts and reports what it would refuse, off is not evaluated."},
-		{Name: "tiers", Value: shaped(namesShape(namePattern, mappingShape(tierRows))), Example: "{gold: {times: 10}}", See: "rules.md#tiers",
+		{Name: "tiers", Value: shaped(namesShape(schema.Name, mappingShape(tierRows))), Example: "{gold: {times: 10}}", See: "rules.md#tiers",
 			Says: "Other limits for tiers of the file, by name, in the order in which they are tried."},
 		{Name: "penalty", Value: shaped(mappingShape(penaltyRows)), Example: "{ban_after: 10, ban_for: 15m}", See: "rules.md#responses-as-violations",
 			Says: "How keys are punished that are refused again and again: by warnings, then by bans. Without it, they are not."},
@@ -145,8 +145,8 @@ var (
 	conditionShape  = schema.Scalar("expression (bool)", "[A-Za-z<=>]")
 	costShape       = schema.Shape{Kind: schema.KindScalar, What: "number, or expression (number)", Pattern: "[!-~]", Least: "0"}
 	limitShape      = schema.Limit()
-	nameShape       = schema.Shape{Kind: schema.KindText, What: "name", Pattern: namePattern}
-	headerShape     = schema.Scalar("header", headerPattern)
+	nameShape       = schema.Shape{Kind: schema.KindText, What: "name", Pattern: schema.Name}
+	headerShape     = schema.Scalar("header", schema.Token)
 	debtShape       = quotable(numberShape(0, algo.Exact-1)).OrElse(schema.Scalar("share", "^[+]?[0-9]+%$"))
 	unreadableShape = schema.Words("refuse", "default").OrElse(quotable(numberShape(1, math.MaxInt64)))
 	textShape       = schema.Shape{Kind: schema.KindText, What: "text"}
@@ -154,12 +154,8 @@ var (
 	messageShape    = lineShape.OrElse(namesShape(languagePattern, lineShape))
 )
 
-// What names must match. Of languages, it is what tags of each kind begin with.
-const (
-	namePattern     = "^[A-Za-z0-9_.:/-]{1,64}$"
-	headerPattern   = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
-	languagePattern = "^([A-Za-z]{2,3}|[IiXx])([_-][A-Za-z0-9]{1,8})*$"
-)
+// languagePattern is what tags of languages of each kind begin with.
+const languagePattern = "^([A-Za-z]{2,3}|[IiXx])([_-][A-Za-z0-9]{1,8})*$"
 
 func shaped(s schema.Shape) schema.Value { return schema.Value{Shape: s} }
 
