@@ -35,7 +35,7 @@ func TestReadmeInstalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```sh\n([^`]*"+downloads+".*?)```").FindSubmatch(readme)
+	block := regexp.MustCompile("(?s)```sh\n([^`]*" + downloads + ".*?)```").FindSubmatch(readme)
 	if block == nil {
 		t.Fatal("the README does not say how to have Stint")
 	}
@@ -153,9 +153,9 @@ func hasImage(t *testing.T, folder, line string) {
 	inside := c.command(t, slices.Concat(config.Config.Entrypoint, words)...)
 	const ask = `ip link set lo up
 ip addr add 192.0.2.1/32 dev lo
-"$@" 2>log &
+"$@" >log 2>&1 &
 trap 'kill $!; wait' EXIT
-curl -sS -o body -w '%{http_code}' --retry 60 --retry-connrefused --retry-delay 1 http://192.0.2.1:8080/ || cat log`
+curl -s -o body -w '%{http_code}' --retry 60 --retry-connrefused --retry-delay 1 http://192.0.2.1:8080/ || cat log`
 	outside := exec.CommandContext(t.Context(), "unshare", append([]string{"-n", "bash", "-c", ask, "ask"}, inside.Args...)...)
 	outside.Dir = t.TempDir()
 	if out, err := outside.CombinedOutput(); err != nil || string(out) != "200" {
