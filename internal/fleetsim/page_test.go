@@ -11,7 +11,7 @@ func page(all []pair) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Leases, simulated
 
-`+"`make fleet`"+` writes this page. It runs the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. [Decision 20](decisions/0020-leases.md) says what leases are and why nothing passes beyond the limit. [operations.md](operations.md#hot-keys) says how to set them.
+`+"`make fleet`"+` writes this page. It runs the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. [Decision 9](decisions/0009-leases.md) says what leases are and why nothing passes beyond the limit. [operations.md](operations.md#hot-keys) says how to set them.
 
 ![Calls of the store per decision, with leases and without](leases.svg)
 
@@ -38,7 +38,7 @@ Below the limit, a lease lasts an instance for a quarter of a second, so a busie
 
 Units that one instance holds are not available to others. That is why, in 5 seconds from an exhausted bucket, less passes than without leases. The rest passes later, or is refunded.
 
-An instance that is killed refunds nothing. With M instances, it held at most one part in 2M of the share. In a token bucket these units come back like any used units. In a fixed window they are lost until the window ends ([decision 34](decisions/0034-leases-of-windows.md)). With `+"`lease: %d%%`"+` and two instances that is %s of the window, each time. `+"`TestAttackKilledLease`"+` kills one of two real instances and counts what the window admits.
+An instance that is killed refunds nothing. With M instances, it held at most one part in 2M of the share. In a token bucket these units come back like any used units. In a fixed window they are lost until the window ends ([decision 9](decisions/0009-leases.md)). With `+"`lease: %d%%`"+` and two instances that is %s of the window, each time. `+"`TestAttackKilledLease`"+` kills one of two real instances and counts what the window admits.
 `, percent, share(percent/400.0))
 	return b.String()
 }
