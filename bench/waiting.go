@@ -74,7 +74,7 @@ This page shows what callers of `+"`Limiter.Wait`"+` and its kin get and what th
 - **When, what**: %s, commit %s.
 - **Machine**: %s; %d processors, shared with everything else that ran on the machine (load %s before, %s after); %s; %s; Redis %s.
 - **How**: the subjects of a table take turns. A figure is the median of the rounds, with the least and the most in brackets. Redis runs on loopback.
-`, start.UTC().Format("2006-01-02 15:04 UTC"), m.commit, m.cpu, m.processors, m.loadBefore, load(), m.system, m.golang, m.redis)
+`, start.UTC().Format("2006-01-02 15:04 UTC"), m.Commit, m.CPU, m.Processors, m.LoadBefore, load(), m.System, m.Go, m.Redis)
 	b.Write(cases.Bytes())
 	return os.WriteFile(filepath.Join(out, "benchmarks-waiting.md"), b.Bytes(), 0o644)
 }
