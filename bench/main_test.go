@@ -94,7 +94,7 @@ func TestShortWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range slices.Concat(memoryWaits, redisWaits) {
-		if !bytes.Contains(text, []byte("## "+c.title)) {
+		if !bytes.Contains(text, []byte("| "+c.about+" |")) {
 			t.Errorf("the page lacks %q", c.title)
 		}
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,11 +18,11 @@ This page compares Stint with other limiters, and with floors: the least that an
 
 ## How to repeat it
 
-%s writes this page, its pictures and the [raw figures](benchmarks.raw.jsonl). %s prints all tables of these figures; %s measures single packages.
+%s writes this page with its [raw figures](benchmarks.raw.jsonl). %s prints all tables of these figures; %s measures single packages.
 
-- **Measured** %s at commit %s, in %s: %s, %d shared processors (load %s before, %s after), %s, %s, Redis %s on loopback without persistence; %s.
-- Each subject is a process. They take turns in %d rounds. A figure is the median, with quartiles in brackets; a ratio is taken in each round.
-- Time is from one decision to the next over all callers: the inverse of throughput, a latency only with one caller.
+- **Measured** %s at commit %s, in %s: %s, %d shared processors (load %s to %s), %s, %s, Redis %s on loopback without persistence; %s.
+- Each subject is a process; they take turns in %d rounds. Figures are medians with quartiles; ratios are taken in each round.
+- Time is from one decision to the next over all callers, a latency only with one caller.
 
 ## Stint beside its fastest peer
 
@@ -42,7 +44,7 @@ Stint is its token bucket, the default. A ratio above 1 means that Stint is slow
 
 // pageNotes are what a reader of a picture must know.
 var pageNotes = map[string]string{
-	memoryGroup: "There are as many callers as processors. With a million keys, each request makes the text of its key, unless the strings are said to be the same. Only Stint and throttled with LRU bound their keys; sethvargo and ulule sweep old ones. x/time/rate answers only yes or no. Three limits at once are decided all or nothing.",
+	memoryGroup: "There are as many callers as processors. With a million keys, each request makes the text of its key, except for the same strings. Only Stint and throttled with LRU bound their keys; sethvargo and ulule sweep old ones. x/time/rate answers only yes or no.",
 	redisGroup:  "Stint and the sorted-set log use rueidis, which joins commands of many callers; the others use go-redis, so each client has its own floor. throttled needs two round trips, and fails where many callers share a key.",
 	serverGroup: "The clients share the processors with the server. A floor only answers, or only passes the request on.",
 	holdsGroup:  "A hold, with its settlement, is two calls and a record of its own; a decision is one call, and identical ones are joined.",
@@ -97,7 +99,7 @@ func (m *measured) summary(w io.Writer, name, more string) {
 		}
 	}
 	fmt.Fprintf(w, "| %s | %s | %s, %s | %s | %s | %d of %d | %s |\n", m.table.title+more, duration(main.cost().middle), best.subject.name,
-		duration(best.cost().middle), ratio(main.over(best)), ratio(main.over(m.floorOf(main))), before+1, of, strings.Join(slower, ", "))
+		duration(best.cost().middle), ratio(main.over(best)), digits(main.over(m.floorOf(main)).middle), before+1, of, strings.Join(slower, ", "))
 }
 
 // serversInShort says what Stint's servers take beside their floors, and Envoy's service beside its peer.
@@ -120,21 +122,21 @@ func (r *run) serversInShort(w io.Writer) {
 	}
 }
 
+// verdicts says which limiters do not count correctly, and names the others.
 func (r *run) verdicts(w io.Writer) {
-	fmt.Fprint(w, "\n## Which limiters count correctly\n\nEach limiter is tested alone, with 64 callers at once, with a refused request for several units, and in floods.\n\n| limiter | in memory | through Redis |\n|---|---|---|\n")
-	var names []string
-	verdicts := map[string]map[string]string{}
+	fmt.Fprint(w, "\n## Which limiters count correctly\n\nEach limiter is tested alone, with 64 callers at once, with a refused request for several units, and in floods.\n\n| limiter | where | verdict |\n|---|---|---|\n")
+	correct := map[string][]string{}
 	for i := range r.checked {
 		c := &r.checked[i]
-		if verdicts[c.Name] == nil {
-			names, verdicts[c.Name] = append(names, c.Name), map[string]string{"in memory": "–", "through Redis": "–"}
-		}
-		verdicts[c.Name][c.Where] = "correct"
 		if faults := c.faults(); len(faults) > 0 {
-			verdicts[c.Name][c.Where] = strings.Join(faults, "; ")
+			fmt.Fprintf(w, "| %s | %s | %s |\n", c.Name, c.Where, strings.Join(faults, "; "))
+		} else if ours, ok := strings.CutPrefix(c.Name, "Stint"); ok {
+			correct[c.Where+", Stint"] = append(correct[c.Where+", Stint"], strings.TrimLeft(ours, ", "))
+		} else {
+			correct[c.Where] = append(correct[c.Where], c.Name)
 		}
 	}
-	for _, name := range names {
-		fmt.Fprintf(w, "| %s | %s | %s |\n", name, verdicts[name]["in memory"], verdicts[name]["through Redis"])
+	for _, where := range slices.Sorted(maps.Keys(correct)) {
+		fmt.Fprintf(w, "| %s | %s | correct |\n", strings.Join(correct[where], "; "), where)
 	}
 }
