@@ -96,7 +96,7 @@ func costRows() schema.Rows {
 			Says: "How far charges may exceed a budget: a number of units, or a share of it up to " + strconv.Itoa(maxDebt) + "%."},
 		{Name: "max_hold", Value: shaped(schema.Scalar("share", "^0*([1-9][0-9]?|100)%$")), Computed: "100%", Example: "50%", See: "rules.md#what-requests-cost",
 			Says: "The largest share of a budget that one request holds, 1% to 100%."},
-		{Name: "tokens", Value: shaped(wordsShape(OpenAI, Anthropic, Gemini).OrElse(mappingShape(tokensRows))), Example: "openai", Computed: "none", See: "rules.md#tokens-of-language-models",
+		{Name: "tokens", Value: shaped(wordsShape(OpenAI, Anthropic, Gemini).OrElse(mappingShape(tokensRows))), Example: "openai", Computed: "none", See: "tokens.md",
 			Says: "A preset of cost, cost_after and unit for an API of language models, or a mapping with its settings."},
 		{Name: "unreadable_body", Value: shaped(unreadableShape), Computed: "refuse; default, if the rule has tokens", Example: "default", See: "rules.md#expressions",
 			Says: "What becomes of a request whose body cannot be read, if the rule reads it: refuse answers 400, default treats it as one without fields, and a number is what it costs."},
@@ -115,15 +115,15 @@ func tierRows() schema.Rows {
 func tokensRows() schema.Rows {
 	by := NewTokens(OpenAI)
 	return schema.Rows{
-		{Name: "api", Value: shaped(wordsShape(OpenAI, Anthropic, Gemini)), Required: true, Example: OpenAI.String(), See: "tokens.md",
+		{Name: "api", Value: shaped(wordsShape(OpenAI, Anthropic, Gemini)), Required: true, Example: OpenAI.String(), See: "tokens.md#the-table",
 			Says: "The API: openai, and those compatible with it; anthropic; gemini."},
-		{Name: "default_output", Value: shaped(numberShape(1, maxDefaultOutput)), Default: strconv.FormatInt(by.DefaultOutput, 10), See: "rules.md#tokens-of-language-models",
+		{Name: "default_output", Value: shaped(numberShape(1, maxDefaultOutput)), Default: strconv.FormatInt(by.DefaultOutput, 10), See: "tokens.md#the-estimate",
 			Says: "The estimate of the output in tokens, if the request sets no limit."},
-		{Name: "output_weight", Value: shaped(numberShape(1, maxOutputWeight)), Default: strconv.FormatInt(by.OutputWeight, 10), See: "rules.md#tokens-of-language-models",
+		{Name: "output_weight", Value: shaped(numberShape(1, maxOutputWeight)), Default: strconv.FormatInt(by.OutputWeight, 10), See: "tokens.md#the-true-cost",
 			Says: "What a token of output costs; one of input costs 1."},
-		{Name: "bytes_per_token", Value: shaped(numberShape(1, maxBytesPerToken)), Default: strconv.FormatInt(by.BytesPerToken, 10), See: "rules.md#tokens-of-language-models",
+		{Name: "bytes_per_token", Value: shaped(numberShape(1, maxBytesPerToken)), Default: strconv.FormatInt(by.BytesPerToken, 10), See: "tokens.md#the-estimate",
 			Says: "How many bytes of text are taken for a token in estimates."},
-		{Name: "include_usage", Value: shaped(boolShape), Default: strconv.FormatBool(by.IncludeUsage), See: "rules.md#tokens-of-language-models",
+		{Name: "include_usage", Value: shaped(boolShape), Default: strconv.FormatBool(by.IncludeUsage), See: "tokens.md#usage-of-streams",
 			Says: "The gateway asks OpenAI for the usage of streams."},
 	}
 }
