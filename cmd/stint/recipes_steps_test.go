@@ -24,6 +24,8 @@ var recipeStories = map[string][][]recipeStep{
 		{firstRequest: login("192.0.2.3", "ann", "right"), want: 429, says: "account"},
 		{times: 20, firstRequest: firstRequest{client: "192.0.2.3", path: "/login", body: "email=ann"}, want: 200}, // a form
 		{firstRequest: firstRequest{client: "192.0.2.3", path: "/login", body: "email=ann"}, want: 429, says: "address"},
+		{wait: 59 * time.Minute, firstRequest: login("192.0.2.4", "ann", "right"), want: 429, says: "account"}, // not 20 and then one by one
+		{wait: time.Minute, times: 20, firstRequest: login("192.0.2.4", "ann", "right"), want: 200},
 	}},
 	"API plans with upgrades": {{
 		{times: 60, api: "check", firstRequest: checks(`{"attrs":{"customer":"ann","plan":"free"}}`), want: 200},
