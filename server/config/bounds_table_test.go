@@ -55,7 +55,7 @@ var boundsOfRules = []bound{
 var boundsOfInstances = []bound{
 	{"requests in flight, gateway and check API each", "`in_flight`, by memory, up to {server/config.defaultInFlight}", "503", "TestInFlight, TestMaxInFlight"},
 	{"their headers and bodies", "`in_flight_bytes`, an eighth of the memory", "503", "TestAttackSlowBodies, TestBytesOfBodies"},
-	{"of these, of one client", "three quarters, [less when busy](decisions/0036-shares.md)", "503", "TestAttackUnfinishedUploads, TestGreedyClients"},
+	{"of these, of one client", "three quarters, [less when busy](decisions/0020-room.md)", "503", "TestAttackUnfinishedUploads, TestGreedyClients"},
 	{"requests that pass", "`instance.limit`, none", "503", "TestInstanceLimit"},
 	{"connections of a listener", "`max_connections`, by memory, up to 50,000 and a third of `ulimit -n`", "closed", "TestMaxConnections, TestIdleConnections"},
 	{"requests delayed by `shape`", "`max_delayed`, {default.MaxDelayed}, for `max_delay`, {default.MaxDelay}; one client three quarters", "429, nothing charged", "TestShaping, TestShapeGivesUp, TestAttackShapeQueue, TestTurnsOfThoseThatLeave"},
