@@ -12,7 +12,8 @@
 #             detector
 # make test-matrix   the store's tests against several versions of Redis and Valkey;
 #                    MATRIX="valkey-8.0 -- -short" for one of them, in brief
-# make chaos  the proof of docs/reliability.md, at length; its tables go there
+# make chaos  the proof of docs/reliability.md, at length; its tables go to
+#             server/internal/chaos/measured.md
 # make fleet  simulates leases on 2 to 1,000 instances: docs/leases.md
 # make fuzz   each fuzz target for FUZZTIME; scripts/fuzz tells of more
 # make attack  every attack of docs/security.md, those with a long form for ATTACKTIME and
@@ -91,7 +92,7 @@ lint:
 chaos:
 	@scripts/get redis-server
 	STINT_REQUIRE_REDIS=1 STINT_FAULTS=1 go test -count=1 -timeout 30m -run 'Fault|Failover|Frozen|Moving|Lying|Network' ./redislimit
-	STINT_REQUIRE_REDIS=1 STINT_CHAOS=$(CURDIR)/docs/reliability.md go test -count=1 -timeout 30m -v ./server/internal/chaos | grep -v '^=== '
+	STINT_REQUIRE_REDIS=1 STINT_CHAOS=$(CURDIR)/server/internal/chaos/measured.md go test -count=1 -timeout 30m -v ./server/internal/chaos | grep -v '^=== '
 
 fleet:
 	STINT_FLEET=$(CURDIR)/docs go test -count=1 -timeout 10m -v ./internal/fleetsim | grep -v '^=== '

@@ -114,7 +114,7 @@ func TestDist(t *testing.T) {
 	if !maps.Equal(sums[0], sums[1]) {
 		t.Errorf("one folder has\n%v, the other\n%v", sums[0], sums[1])
 	}
-	stem := "stint_0.1.0_" + system
+	stem := "stint_" + system
 	said, err := os.ReadFile(filepath.Join(dir, "checksums.txt"))
 	if err != nil {
 		t.Fatal(err)

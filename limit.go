@@ -56,7 +56,7 @@ type Spec struct {
 	// Limits share counts so that an amount can change and what is used stays used.
 	// Limits that are in use for one key at the same time, such as those of free and of
 	// paying users, should have names of their own. What limits with one count admit
-	// together is in docs/decisions/0009-changed-amounts.md.
+	// together is in docs/decisions/0001-limits-and-counts.md.
 	Name string
 	// Algorithm is the way to count. The zero value is TokenBucket.
 	Algorithm Algorithm

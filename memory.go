@@ -20,7 +20,7 @@ import (
 // way: if there is no other, the new key gets ErrFull.
 //
 // Keys of counts are not kept, but those of records under a penalty are: those of more than
-// 64 bytes as a hash, see Record.Hashed. docs/decisions/0019 says how counts lie in memory.
+// 64 bytes as a hash, see Record.Hashed. docs/decisions/0005-memory.md says how counts lie in memory.
 type Memory struct {
 	// MaxKeys is how many counts are kept: one for each key under each limit, and one
 	// for each key under each penalty that it violated. It must not be changed once the

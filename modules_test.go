@@ -74,7 +74,7 @@ func holds(name string) func(string, []fs.DirEntry) bool {
 	}
 }
 
-// docs/decisions/0079: our modules require each other at one version, which go.work replaces by the
+// docs/decisions/0023-modules.md: our modules require each other at one version, which go.work replaces by the
 // folders; what is released has no replace of its own; and every module lies in the workspace or is a
 // workspace by itself, but for that of a peer, which is built as it was released: in a workspace, two of
 // its modules have one package.

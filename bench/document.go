@@ -7,47 +7,18 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 )
 
-// run is all that came out, and where.
-type run struct {
-	date    time.Time
-	took    time.Duration
-	rounds  int
-	machine machine
-	checked []checked
-	tables  []*measured
-}
-
-// document writes docs/benchmarks.md, with figures of this run only.
+// document writes all tables of this run, which are too much for docs/benchmarks.md.
 func (r *run) document(w io.Writer) {
-	fmt.Fprintf(w, `# Benchmarks
-
-This page compares Stint with other limiters and with floors. A floor is the time that the machine needs for the least that any limiter must do. `+"`make bench`"+` writes this page, figures and sentences alike. The raw figures are in [benchmarks.raw.jsonl](benchmarks.raw.jsonl). [benchmarks-waiting.md](benchmarks-waiting.md) is about callers that wait. Rows where Stint is not first stay in.
-
-`)
-	r.how(w)
-	fmt.Fprint(w, "\n## In short\n\nThe table compares the token bucket, the default algorithm, with its floor and with the fastest peer of its kind (a log is another kind). A ratio above 1 means that Stint is slower. The last column counts peers of all kinds.\n\n")
-	r.summary(w)
-	r.pausesInShort(w)
-	r.holdsInShort(w)
 	r.counting(w)
 	group := ""
 	for _, m := range r.tables {
 		if m.table.group != group {
 			group = m.table.group
-			fmt.Fprintf(w, "\n## %s\n", groupTitles[group])
-			if group != pauseGroup {
-				fmt.Fprintf(w, "\n![%s](benchmarks-%s.svg)\n", groupTitles[group], group)
-			}
-			fmt.Fprintf(w, "\n%s\n", groupNotes[group])
+			fmt.Fprintf(w, "\n## %s\n\n%s\n", groupTitles[group], groupNotes[group])
 		}
 		m.document(w)
-	}
-	fmt.Fprint(w, "\n## Versions\n\n")
-	for _, v := range r.machine.modules {
-		fmt.Fprintf(w, "- %s\n", v)
 	}
 }
 
@@ -80,51 +51,8 @@ In the tables of Envoy's rate limit service, the rows of Stint and of envoyproxy
 The sorted-set semaphore has a member for each holder, scored with the instant at which it runs out. A script drops what ran out, counts the members and adds one; the holder removes its own with ZREM. It renews nothing, and it cannot be decided together with other limits. redis_rate, x/time/rate and INCR hold nothing: their time is that of one call.`,
 }
 
-func (r *run) how(w io.Writer) {
-	m := &r.machine
-	fmt.Fprintf(w, `- **When, what**: %s, commit %s.
-- **Machine**: %s; %d processors, shared with everything else that ran on the machine (load %s before, %s after); %s; %s; Redis %s.
-- **Commands**: `+"`make bench`"+` for this page (it took %s); `+"`make bench-go`"+` for the benchmarks of each package.
-- **How**: each subject runs in its own process. The processes of a table take turns in %d rounds, after one round that does not count. Each round begins with another process. A figure is the median of the rounds, with the quartiles in brackets. A ratio is taken in each round, and its median is shown. "Time" is the time from one decision to the next over all callers. It is the inverse of throughput; it is a latency only with a single caller.
-`, r.date.UTC().Format("2006-01-02 15:04 UTC"), m.commit, m.cpu, m.processors, m.loadBefore, m.loadAfter, m.system, m.golang, m.redis,
-		r.took.Round(time.Second), r.rounds)
-}
-
-func (r *run) summary(w io.Writer) {
-	fmt.Fprint(w, "| | Stint | fastest peer of its kind | Stint ÷ peer | Stint ÷ floor | place among limiters |\n|---|---:|---|---:|---:|---|\n")
-	for _, m := range r.tables {
-		m.summary(w, mainRow, "")
-		m.summary(w, goRedisRow, "; Stint also over go-redis")
-	}
-}
-
-func (m *measured) summary(w io.Writer, name, more string) {
-	main := m.find(name)
-	if main == nil || m.table.newcomers > 0 {
-		return
-	}
-	best := m.bestPeer(main)
-	var before []string
-	of := 1
-	for i := range m.results {
-		if p := &m.results[i]; p.subject.kind == peer {
-			of++
-			if p.cost().middle < main.cost().middle {
-				before = append(before, p.subject.name)
-			}
-		}
-	}
-	place := fmt.Sprintf("%d of %d", len(before)+1, of)
-	if len(before) > 0 {
-		place += ", after " + strings.Join(before, "; ")
-	}
-	fmt.Fprintf(w, "| %s | %s | %s, %s | %s | %s | %s |\n", m.table.title+more, duration(main.cost().middle), best.subject.name,
-		duration(best.cost().middle), ratio(main.over(best)), ratio(main.over(m.floorOf(main))), place)
-}
-
 func (r *run) counting(w io.Writer) {
-	fmt.Fprintf(w, `
-## Which limiters count correctly
+	fmt.Fprintf(w, `## Which limiters count correctly
 
 Before any measurement, each limiter is tested:
 

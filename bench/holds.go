@@ -264,7 +264,7 @@ func (r *run) holdsInShort(w io.Writer) {
 			continue
 		}
 		title, _, _ := strings.Cut(m.table.title, ";")
-		fmt.Fprintf(w, "\n%s: to hold and settle takes %s times as long as one decision, and to acquire and release takes %s times as long ([holds](#holds)).",
+		fmt.Fprintf(w, "\n%s: to hold and settle takes %s times as long as one decision, and to acquire and release takes %s times as long.",
 			title, ratio(settled.over(one)), ratio(acquired.over(one)))
 		if one, settled := m.find(variedTake), m.find(variedSettled); one != nil && settled != nil {
 			fmt.Fprintf(w, " Where costs vary, to hold and settle takes %s times as long as one decision.", ratio(settled.over(one)))

@@ -10,31 +10,31 @@ import (
 )
 
 type machine struct {
-	cpu, system, golang, redis, commit string
-	loadBefore, loadAfter              string
-	processors                         int
-	modules                            []string
+	CPU, System, Go, Redis, Commit string
+	LoadBefore, LoadAfter          string
+	Processors                     int
+	Modules                        []string
 }
 
 func thisMachine(redis *redisServer) machine {
-	m := machine{cpu: runtime.GOARCH, system: runtime.GOOS + "/" + runtime.GOARCH, golang: runtime.Version(),
-		processors: runtime.NumCPU(), redis: redis.version(), commit: commit(), loadBefore: load()}
+	m := machine{CPU: runtime.GOARCH, System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		Processors: runtime.NumCPU(), Redis: redis.version(), Commit: commit(), LoadBefore: load()}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				m.cpu = strings.TrimSpace(value)
+				m.CPU = strings.TrimSpace(value)
 			}
 		}
 	}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		m.system += ", kernel " + strings.TrimSpace(string(text))
+		m.System += ", kernel " + strings.TrimSpace(string(text))
 	}
 	compared := []string{"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2",
 		"github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9", "github.com/redis/rueidis", "google.golang.org/grpc"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range info.Deps {
 			if slices.Contains(compared, d.Path) {
-				m.modules = append(m.modules, d.Path+" "+d.Version)
+				m.Modules = append(m.Modules, d.Path+" "+d.Version)
 			}
 		}
 	}

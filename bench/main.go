@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -34,6 +33,8 @@ func main() {
 	only := flag.String("only", "", "measure only tables whose name (of waiting: title) starts so")
 	out := flag.String("out", "../docs", "the directory to write to")
 	waiting := flag.Bool("waiting", false, "measure waiting instead of all other tables")
+	from := flag.String("from", "", "measure nothing: write the page and the pictures of these raw figures")
+	whole := flag.Bool("tables", false, "print all tables, too")
 	flag.Parse()
 	if *short {
 		*rounds = 1
@@ -44,24 +45,34 @@ func main() {
 		}
 		return
 	}
-	if err := bench(*short, *rounds, *only, *out, os.Stderr); err != nil {
+	r, err := readRun(*from)
+	if *from == "" {
+		r, err = bench(*short, *rounds, *only, os.Stderr)
+	}
+	if err == nil {
+		err = r.write(*out)
+	}
+	if err != nil {
 		log.Fatal(err)
+	}
+	if *whole {
+		r.document(os.Stdout)
 	}
 }
 
-func bench(short bool, rounds int, only, out string, progress io.Writer) error {
-	r := run{date: time.Now(), rounds: rounds}
+func bench(short bool, rounds int, only string, progress io.Writer) (*run, error) {
+	r := &run{about: about{Date: time.Now(), Rounds: rounds}}
 	redis, err := startRedis()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer redis.stop()
 	stopWith(redis)
-	r.machine = thisMachine(redis)
+	r.Machine = thisMachine(redis)
 	if r.checked, err = check(short, redis); err != nil {
-		return err
+		return nil, err
 	}
-	fmt.Fprintf(progress, "%s: checked\n", time.Since(r.date).Round(time.Second))
+	fmt.Fprintf(progress, "%s: checked\n", time.Since(r.Date).Round(time.Second))
 	all := tables(short)
 	for i := range all {
 		t := &all[i]
@@ -70,13 +81,13 @@ func bench(short bool, rounds int, only, out string, progress io.Writer) error {
 		}
 		m, err := measure(t, redis, rounds, short)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r.tables = append(r.tables, m)
-		fmt.Fprintf(progress, "%s: %s\n", time.Since(r.date).Round(time.Second), t.name)
+		fmt.Fprintf(progress, "%s: %s\n", time.Since(r.Date).Round(time.Second), t.name)
 	}
-	r.took, r.machine.loadAfter = time.Since(r.date), load()
-	return r.write(out)
+	r.Took, r.Machine.LoadAfter = time.Since(r.Date), load()
+	return r, nil
 }
 
 // stopWith ends the server at a signal; workers end with their standard input.
@@ -93,7 +104,7 @@ func stopWith(redis *redisServer) {
 func (r *run) write(dir string) error {
 	files := map[string][]byte{}
 	var b bytes.Buffer
-	r.document(&b)
+	r.page(&b)
 	files["benchmarks.md"] = bytes.Clone(b.Bytes())
 	for group, title := range groupTitles {
 		var tables []*measured
@@ -116,31 +127,6 @@ func (r *run) write(dir string) error {
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-func (r *run) raw(w io.Writer) error {
-	out := json.NewEncoder(w)
-	for _, c := range r.checked {
-		if err := out.Encode(map[string]any{"check": c}); err != nil {
-			return err
-		}
-	}
-	for _, m := range r.tables {
-		for _, s := range m.results {
-			for i, one := range s.Samples {
-				line := struct {
-					Table, Subject string
-					Round          int
-					BytesPerKey    float64
-					sample
-				}{m.table.name, s.subject.name, i, s.BytesPerKey, one}
-				if err := out.Encode(line); err != nil {
-					return err
-				}
-			}
 		}
 	}
 	return nil

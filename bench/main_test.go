@@ -32,18 +32,32 @@ func TestShort(t *testing.T) {
 		t.Skip("redis-server is not installed: scripts/get redis-server")
 	}
 	dir := t.TempDir()
-	if err := bench(true, 1, "", dir, io.Discard); err != nil {
+	r, err := bench(true, 1, "", io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.write(dir); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	var document bytes.Buffer
+	r.document(&document)
 	all := tables(true)
 	for i := range all {
-		if !bytes.Contains(text, []byte("### "+all[i].title)) {
+		if !bytes.Contains(document.Bytes(), []byte("### "+all[i].title)) {
 			t.Errorf("the document lacks %q", all[i].title)
 		}
+	}
+	again, err := readRun(filepath.Join(dir, "benchmarks.raw.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	if again.page(&page); !bytes.Equal(page.Bytes(), text) {
+		t.Errorf("the raw figures make another page:\n%s\nnot\n%s", &page, text)
 	}
 	for group := range groupTitles {
 		if group == pauseGroup {
@@ -80,7 +94,7 @@ func TestShortWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range slices.Concat(memoryWaits, redisWaits) {
-		if !bytes.Contains(text, []byte("## "+c.title)) {
+		if !bytes.Contains(text, []byte("| "+c.about+" |")) {
 			t.Errorf("the page lacks %q", c.title)
 		}
 	}

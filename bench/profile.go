@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -94,7 +95,7 @@ var profiledRows = []struct{ name, ours string }{
 }
 
 func (m *measured) where(w io.Writer) {
-	if !m.table.profile {
+	if !m.table.profile || !slices.ContainsFunc(m.results, func(r result) bool { return r.shares != nil }) { // raw figures have none
 		return
 	}
 	fmt.Fprint(w, "\n#### Where the time goes\n\nThis table shows where the CPU time of one exchange is spent, from a profile of each process. A function counts without the functions that it calls.\n\n|")

@@ -22,7 +22,7 @@ import (
 
 // A waitCase is one sort of waiting, done by several subjects in turn.
 type waitCase struct {
-	title, about string
+	title, about string   // for -only, and for the page
 	columns      []string // of the figures
 	subjects     []waitSubject
 	rounds       int // at most; 0: as many as the run has
@@ -69,12 +69,13 @@ func benchWaiting(short bool, rounds int, only, out string, progress io.Writer) 
 	}
 	fmt.Fprintf(&b, `# Benchmarks of waiting
 
-This page shows what callers of `+"`Limiter.Wait`"+` and its kin get and what they cost, beside peers and beside the least that is possible. `+"`make bench-waiting`"+` writes it, figures and sentences alike. [benchmarks.md](benchmarks.md) compares decisions that do not wait.
+This page shows what callers of %s and its kin get. %s writes it; [benchmarks.md](benchmarks.md) compares decisions that do not wait.
 
-- **When, what**: %s, commit %s.
-- **Machine**: %s; %d processors, shared with everything else that ran on the machine (load %s before, %s after); %s; %s; Redis %s.
-- **How**: the subjects of a table take turns. A figure is the median of the rounds, with the least and the most in brackets. Redis runs on loopback.
-`, start.UTC().Format("2006-01-02 15:04 UTC"), m.commit, m.cpu, m.processors, m.loadBefore, load(), m.system, m.golang, m.redis)
+Measured %s at commit %s: %s, %d shared processors (load %s to %s), %s, %s, Redis %s on loopback. Figures are medians of rounds, with least and most.
+
+| case | limiter | figures |
+|---|---|---|
+`, "`Limiter.Wait`", "`make bench-waiting`", start.UTC().Format(time.DateOnly), m.Commit, m.CPU, m.Processors, m.LoadBefore, load(), m.System, m.Go, m.Redis)
 	b.Write(cases.Bytes())
 	return os.WriteFile(filepath.Join(out, "benchmarks-waiting.md"), b.Bytes(), 0o644)
 }
@@ -102,27 +103,25 @@ func (c *waitCase) measure(w io.Writer, e *waitEnv, rounds int) error {
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n## %s\n\n%s\n\n|", c.title, c.about)
-	rule := "\n|---|"
-	for _, name := range c.columns {
-		fmt.Fprintf(w, " | %s", name)
-		rule += "---:|"
-	}
-	fmt.Fprintf(w, " |%s\n", rule)
-	for i, s := range c.subjects {
-		fmt.Fprintf(w, "| %s |", s.name)
-		for _, values := range all[i] {
+	for i, subject := range c.subjects {
+		name := "" // of the case, before its first subject
+		if i == 0 {
+			name = c.about
+		}
+		var cells []string
+		for k, values := range all[i] {
 			middle, low, high := spreadOf(values).middle, slices.Min(values), slices.Max(values)
 			switch {
 			case middle != middle: // NaN
-				fmt.Fprint(w, " – |")
 			case low == high:
-				fmt.Fprintf(w, " %s |", number(middle))
+				cells = append(cells, number(middle)+" "+c.columns[k])
+			case figure(low) == figure(high):
+				cells = append(cells, figure(middle)+" "+c.columns[k])
 			default:
-				fmt.Fprintf(w, " %s (%s–%s) |", figure(middle), figure(low), figure(high))
+				cells = append(cells, fmt.Sprintf("%s (%s–%s) %s", figure(middle), figure(low), figure(high), c.columns[k]))
 			}
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "| %s | %s | %s |\n", name, strings.ReplaceAll(subject.name, "**", ""), strings.Join(cells, "; "))
 	}
 	return nil
 }
@@ -179,29 +178,29 @@ func besideRate(perSecond, burst int, do func(*waitEnv, waiter) ([]float64, erro
 var memoryWaits = []waitCase{
 	{
 		title:    "A thousand callers for one key, in memory",
-		about:    "1,000 goroutines wait once each for one key of `500 per 1s burst 1`. The ideal time is 2 s: the last turn is 999 pauses after the first.",
-		columns:  []string{"decisions for a turn", "time ÷ ideal"},
+		about:    "1,000 goroutines wait once each, `500 per 1s burst 1`; ideal 2 s",
+		columns:  []string{"decisions a turn", "of the ideal time"},
 		rounds:   5,
 		subjects: besideRate(500, 1, waitOnceEach),
 	},
 	{
 		title:    "Several units beside callers of one, in memory",
-		about:    "20 goroutines wait for one unit again and again, of `100 per 1s burst 10`. One caller then waits for 10 units, with a deadline of 5 s. In order of arrival it waits 0.3 s. A refusal is 1 where it is not served.",
-		columns:  []string{"its wait ÷ 0.3 s", "refusals"},
+		about:    "20 goroutines wait for one unit of `100 per 1s burst 10`; one waits for 10, in order of arrival 0.3 s",
+		columns:  []string{"of 0.3 s", "refusals"},
 		rounds:   5,
 		subjects: besideRate(100, 10, waitForTen),
 	},
 	{
 		title:    "Deadlines that can be met, in memory",
-		about:    "20 workers wait again and again for 4 s, of `50 per 1s burst 5`, each time with a deadline of 1 s. In order of arrival each waits 0.4 s.",
-		columns:  []string{"failed, of 100", "longest wait ÷ 0.4 s"},
+		about:    "20 goroutines wait for 4 s, `50 per 1s burst 5`, deadline 1 s; in order of arrival 0.4 s",
+		columns:  []string{"% failed", "of 0.4 s at longest"},
 		rounds:   5,
 		subjects: besideRate(50, 5, waitWithDeadlines),
 	},
 	{
 		title:   "A thousand callers for 10 places in flight, in memory",
-		about:   "1,000 goroutines acquire one of 10 places, hold it for 5 ms and release it. The ideal time is 500 ms. A sleep of 5 ms takes longer than 5 ms, also for the peer.",
-		columns: []string{"time ÷ ideal"},
+		about:   "1,000 goroutines hold one of 10 places for 5 ms; ideal 500 ms",
+		columns: []string{"of the ideal time"},
 		rounds:  5,
 		subjects: []waitSubject{
 			{"**Stint, AcquireWait**", func(e *waitEnv) ([]float64, error) {
@@ -218,7 +217,7 @@ var memoryWaits = []waitCase{
 	},
 	{
 		title:   "Nothing to wait for",
-		about:   "One caller calls Wait, and each call is allowed at once. In memory and through Redis, beside a decision that cannot wait.",
+		about:   "One caller, allowed at once",
 		columns: []string{"ns", "allocations"},
 		rounds:  10,
 		subjects: []waitSubject{

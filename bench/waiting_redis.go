@@ -19,22 +19,22 @@ var nan = math.NaN()
 var redisWaits = []waitCase{
 	{
 		title:    "Thousands of callers for one key, through Redis",
-		about:    "3,000 goroutines wait again and again for one key of `100 per 1s`, whose burst is used up, for 5 s: 500 turns are due. The store is Redis with a fleet.Fallback around it. Meanwhile 4 callers ask for other keys every 5 ms, as they did for 1 s before. An answer is local if the Fallback gave it without Redis.",
-		columns:  []string{"turns ÷ due", "decisions for a turn", "of other keys local, of 100", "their mean ÷ mean without waiters"},
+		about:    "3,000 goroutines wait for 5 s, `100 per 1s`, through `fleet.Fallback` and Redis; 4 callers use other keys",
+		columns:  []string{"of the turns due", "decisions a turn", "% of other keys decided without Redis", "of their time without waiters"},
 		rounds:   5,
 		subjects: []waitSubject{{"**Stint**", crowd}},
 	},
 	{
 		title:    "A leaky bucket whose answers come late, through Redis",
-		about:    "3,000 goroutines wait again and again for one key of `100 per 1s leaky_bucket burst 5000`, for 5 s: 500 turns are due. A proxy between the Fallback and Redis holds answers back for up to 200 ms, in a quarter of the time. More than 1 would be above the pace.",
-		columns:  []string{"turns ÷ due", "decisions for a turn"},
+		about:    "The same with a `leaky_bucket`; a quarter of the time, answers are up to 200 ms late",
+		columns:  []string{"of the turns due", "decisions a turn"},
 		rounds:   10,
 		subjects: []waitSubject{{"**Stint**", lateAnswers}},
 	},
 	{
 		title:   "Callers that leave a leaky bucket",
-		about:   "60 goroutines wait for one key of `10 per 1s leaky_bucket burst 100` and are cancelled after 100 ms. The next caller then waits, in ms.",
-		columns: []string{"wait of the next, ms"},
+		about:   "60 goroutines wait, `10 per 1s leaky_bucket`, and are cancelled after 100 ms; then one waits",
+		columns: []string{"ms"},
 		rounds:  5,
 		subjects: []waitSubject{
 			{"**Stint in memory**", func(e *waitEnv) ([]float64, error) { return leavers(e, new(stint.Memory)) }},
@@ -50,8 +50,8 @@ var redisWaits = []waitCase{
 	},
 	{
 		title:    "Three instances with lines of 1, 10 and 1,000",
-		about:    "Three instances, each with its own connection and Fallback, share one Redis. Their 1, 10 and 1,000 goroutines wait again and again for one key of `100 per 1s`, whose burst is used up, for 10 s: 1,000 turns are due. In proportion to the lines, the first gets 1, the second 10 and the third 989.",
-		columns:  []string{"turns ÷ due", "turns of the line of 1", "of 10", "of 1,000", "decisions for a turn"},
+		about:    "Three instances share Redis for 10 s, `100 per 1s`, with 1, 10 and 1,000 goroutines; in proportion they would get 1, 10 and 989 turns",
+		columns:  []string{"of the turns due", "turns for 1 goroutine", "for 10", "for 1,000", "decisions a turn"},
 		rounds:   5,
 		subjects: []waitSubject{{"**Stint**", threeLines}},
 	},

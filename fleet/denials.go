@@ -20,7 +20,7 @@ const DefaultMaxDenials = 100_000
 // Store would refuse. It may refuse for longer than the Store, but never beyond the
 // RetryAfter that it returned: after a refund or reset by another instance, and after the
 // Store has lost its counts or its clock has changed.
-// docs/decisions/0018-remembered-denials.md has each case. A running ban is remembered for
+// docs/decisions/0008-remembered-denials.md has each case. A running ban is remembered for
 // every request under its penalty.
 //
 // It remembers only while its Store is a connected Notifier. It remembers no refusal that

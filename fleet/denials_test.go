@@ -194,7 +194,7 @@ func walkBoth(t *testing.T, seed uint64) {
 			_ = errors.Join(d.Reset(t.Context(), &r), bare.Reset(t.Context(), &again))
 		case n < 5:
 			// The rules change. Of a bucket the store itself may then allow before the
-			// wait that it told is over (docs/decisions/0009), which is told with Denials.
+			// wait that it told is over (docs/decisions/0001-limits-and-counts.md), which is told with Denials.
 			kind := 2 + rng.IntN(3)
 			numbers[kind] = 1 - numbers[kind]
 			two[0].ForgetAll()

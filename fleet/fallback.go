@@ -20,13 +20,13 @@ const DefaultDeadline = 25 * time.Millisecond
 // Without the Store, an instance starts from the Store's last answers and admits an equal
 // share of each limit. It charges what it admitted when the Store answers again.
 // docs/reliability.md says how much all instances together may admit meanwhile, and
-// docs/decisions/0016-fallback.md says why. A failed call may have been charged unless its
+// docs/decisions/0010-fallback.md says why. A failed call may have been charged unless its
 // error wraps ErrNotCharged; it is not sent again, and what is admitted in its place is not
 // charged later unless its error wraps ErrBadReply.
 //
 // It is a stint.Holder if its Store is or wraps one; else requests that would hold units get
 // an error that wraps stint.ErrUnsupported, whether the Store answers or not. See Holds and
-// docs/decisions/0061-holds-without-the-store.md.
+// docs/decisions/0014-holds-of-requests.md.
 //
 // Store must be given. The fields must not be changed once it is in use, and it must not be
 // copied. It may be used from many goroutines at once. Requests with an instant are passed

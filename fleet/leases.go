@@ -17,8 +17,7 @@ const DefaultMaxLeases = 10_000
 // requests from these units, without a call. It does so for requests of one ask without a
 // Penalty, under a Limit with a Lease, and passes on all others. Never more is admitted
 // than the limit allows, with one exception: if another instance resets a fixed window, up
-// to the leased share more. docs/decisions/0020-leases.md and 0034-leases-of-windows.md say
-// why.
+// to the leased share more. docs/decisions/0009-leases.md says why.
 //
 // A key is hot from about 40 requests a second. A lease holds the units that were asked for
 // in a quarter of a second, at most the leased share / (2 × Live); the next one is charged

@@ -12,7 +12,7 @@ import (
 )
 
 // Requests that come while calls are under way go together: one call for many costs a fraction. None
-// waits for others to come (docs/decisions/0017-merged-calls.md).
+// waits for others to come (docs/decisions/0003-merged-calls-and-lists.md).
 
 const mergedWaiters = 1024
 

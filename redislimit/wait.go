@@ -90,7 +90,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
 
 // waker wakes a goroutine, sometimes without need. Its timer fires once for many callers and is
 // set again to the present one's deadline: to set and stop one for each caller takes several
-// times as long (docs/decisions/0017-merged-calls.md).
+// times as long (docs/decisions/0003-merged-calls-and-lists.md).
 type waker struct {
 	woken   chan struct{} // has room for one
 	due     atomic.Int64  // when the present or the last waiter is late; 0: never

@@ -16,6 +16,7 @@ import (
 // The admin API is there for this machine without being asked for, in a demo, too,
 // unless it is switched off.
 func TestServeAdmin(t *testing.T) {
+	t.Setenv("STINT_SERVER_LOG_LEVEL", "info") // the demo says less
 	for _, args := range [][]string{{"--demo"}, {"--limit", "1 per 1h"}} {
 		s := serving(t, args...)
 		if got := get(t, "GET", s.admin+"/v1/status"); got != "200 " {

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -81,8 +78,7 @@ func hold(ctx context.Context, url, first, more string, pause time.Duration) {
 }
 
 // However a client floods an instance, it stays within its memory, and others are answered
-// meanwhile. STINT_FLOODS names a file whose part between the marks of floods is
-// rewritten; STINT_ATTACK is how long each flood then lasts.
+// meanwhile. STINT_ATTACK is how long all floods last together.
 func TestAttackFloods(t *testing.T) {
 	if attack.RaceDetector { // the instances are this program, too
 		t.Skip("the race detector takes several times the memory")
@@ -128,9 +124,6 @@ func TestAttackFloods(t *testing.T) {
 		_ = c.Wait()
 	}
 	t.Log("\n" + table.String())
-	if path := os.Getenv("STINT_FLOODS"); path != "" {
-		rewrite(t, path, table.String())
-	}
 }
 
 // answers tells whether a short check of somebody else is decided.
@@ -142,24 +135,4 @@ func answers(s *served, n int) bool {
 	}
 	resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
-}
-
-// rewrite puts text between the marks of floods in a file, whose path is from the root
-// of the repository.
-func rewrite(t *testing.T, path, text string) {
-	t.Helper()
-	path = filepath.Join("..", "..", path)
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "<!-- floods -->\n", "<!-- /floods -->"
-	before, rest, ok := bytes.Cut(file, []byte(begin))
-	_, after, ended := bytes.Cut(rest, []byte(end))
-	if !ok || !ended {
-		t.Fatalf("%s has no %s", path, begin)
-	}
-	if err := os.WriteFile(path, []byte(string(before)+begin+text+end+string(after)), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -58,12 +59,10 @@ func onFirstServer(t *testing.T, use string, test func(t *testing.T, s *server.S
 func (l guarded) ask(q firstRequest) *httptest.ResponseRecorder {
 	l.Helper()
 	var body io.Reader
-	if q.method == "" {
-		q.method = http.MethodGet
-	}
 	if q.body != "" {
-		q.method, body = http.MethodPost, strings.NewReader(q.body)
+		q.method, body = cmp.Or(q.method, http.MethodPost), strings.NewReader(q.body)
 	}
+	q.method = cmp.Or(q.method, http.MethodGet)
 	if q.path == "" {
 		q.path = "/"
 	}

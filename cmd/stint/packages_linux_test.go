@@ -17,9 +17,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// nfpm makes packages, as goreleaser does with the same section of its file.
-const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2"
-
 // shell runs a command, and returns what it prints.
 func shell(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
@@ -32,7 +29,7 @@ func shell(t *testing.T, dir, name string, args ...string) string {
 	return string(said)
 }
 
-// packager makes packages of a build.
+// packager makes packages of a build, as goreleaser does with the same section of its file.
 type packager struct {
 	nfpm  string
 	stage string // a copy of what packages have, but for the program
@@ -40,10 +37,8 @@ type packager struct {
 
 func newPackager(t *testing.T) *packager {
 	t.Helper()
-	dir := t.TempDir()
-	t.Setenv("GOBIN", dir)
-	shell(t, dir, "go", "install", nfpm)
-	p := &packager{nfpm: filepath.Join(dir, "nfpm"), stage: t.TempDir()}
+	nfpm := shell(t, "../../tools/dist", "go", "tool", "-n", "nfpm")
+	p := &packager{nfpm: strings.TrimSpace(nfpm), stage: t.TempDir()}
 	if err := os.CopyFS(filepath.Join(p.stage, "packaging"), os.DirFS(packaging)); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,9 @@ wrong: serving by the previous rules: the files have an error, which is in the l
 right: serving active
 upgraded: serving active
 stopped: success 0
+no file: stint: rules: stat /etc/stint/stint.yaml: no such file or directory
+port in use: stint: check API: listen tcp 127.0.0.1:8082: bind: address already in use (elsewhere: --check-listen ADDRESS, or STINT_SERVER_CHECK_LISTEN=ADDRESS; without it: --check-listen off)
+state of another: serving active stint
 socket: 502 serving active
 removed: inactive inactive
 purged:

@@ -160,7 +160,8 @@ func listen(s *config.Settings, gateway bool, by *supervisor) (server.Listeners,
 			if d.name == "gateway" { // without it, there are no routes
 				without = ""
 			}
-			return server.Listeners{}, fmt.Errorf("%s: %w (elsewhere: --%s ADDRESS%s)", d.name, err, d.flag, without)
+			variable := "STINT_SERVER_" + strings.ToUpper(strings.ReplaceAll(d.flag, "-", "_"))
+			return server.Listeners{}, fmt.Errorf("%s: %w (elsewhere: --%s ADDRESS, or %s=ADDRESS%s)", d.name, err, d.flag, variable, without)
 		}
 		*d.to = l
 		by.log.Info(d.name, "address", l.Addr().String())

@@ -226,6 +226,7 @@ func TestServeCheckOnly(t *testing.T) {
 
 // The three things that the demo says to try.
 func TestServeDemo(t *testing.T) {
+	t.Setenv("STINT_SERVER_LOG_LEVEL", "info") // which has the addresses
 	s := serving(t, "--demo")
 	if got := get(t, "GET", s.gateway+"/hello"); got != "200 99" {
 		t.Errorf("hello: %s", got)
@@ -271,11 +272,11 @@ func TestServeFailsToStart(t *testing.T) {
 		args []string
 		want string
 	}{
-		"check": {[]string{"--check-listen", taken.Addr().String()}, "stint: check API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --check-listen ADDRESS; without it: --check-listen off)\n"},
+		"check": {[]string{"--check-listen", taken.Addr().String()}, "stint: check API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --check-listen ADDRESS, or STINT_SERVER_CHECK_LISTEN=ADDRESS; without it: --check-listen off)\n"},
 		"admin": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()},
-			"stint: admin API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)\n"},
+			"stint: admin API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --admin-listen ADDRESS, or STINT_SERVER_ADMIN_LISTEN=ADDRESS; without it: --admin-listen off)\n"},
 		"gateway": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--listen", taken.Addr().String(), "--upstream", "http://localhost"},
-			"stint: gateway: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --listen ADDRESS)\n"},
+			"stint: gateway: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --listen ADDRESS, or STINT_SERVER_LISTEN=ADDRESS)\n"},
 		"store": {[]string{"--store", "redis://user:geheim@127.0.0.1:1/name"}, "stint: serve: --store: database \"name\": must be a number such as 0\n"},
 	} {
 		code, _, errs := call("", append([]string{"serve", "--limit", "1 per 1h"}, c.args...)...)

@@ -3,7 +3,7 @@
 // nothing of stint's requests and decisions. All instants and durations are µs.
 //
 // Counts lie in tables of words without pointers, one table for each of many shards. See
-// docs/decisions/0019, 0028 and 0041.
+// docs/decisions/0005-memory.md.
 package counts
 
 import (

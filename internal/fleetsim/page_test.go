@@ -3,6 +3,7 @@ package fleetsim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -11,37 +12,42 @@ func page(all []pair) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Leases, simulated
 
-`+"`make fleet`"+` writes this page. It runs the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. [Decision 20](decisions/0020-leases.md) says what leases are and why nothing passes beyond the limit. [operations.md](operations.md#hot-keys) says how to set them.
+This page shows how many calls of the store [leases](operations.md#hot-keys) save, and what they cost. `+"`make fleet`"+` prints all cases and writes the page and the picture: the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. [Decision 9](decisions/0009-leases.md) says why nothing passes beyond the limit.
 
 ![Calls of the store per decision, with leases and without](leases.svg)
 
-- Each key may have %s per minute for each instance (%s for 1,000 of them), with `+"`lease: %d%%`"+`.
-- There are %d keys. Requests are spread over the keys by Zipf's law with exponent 1.5, and over the instances by Zipf's law with exponent 0.5. Demand is that of the hottest key, as a multiple of its limit.
-- Requests arrive at random, for 5 seconds. From 1 × on, the buckets are exhausted at the start, so that only what comes back can pass.
-- The figures are of the hottest key. Figures in brackets are without leases, with remembered refusals alone.
-- The network is not simulated. Requests do not wait, and so none are combined into one call, which would save more calls.
+- Each of %d keys may have %s per minute for each instance, with `+"`lease: %d%%`"+`.
+- Requests arrive at random for 5 seconds, spread by Zipf's law over keys (exponent 1.5) and instances (0.5). From 1 × on, the buckets are exhausted at the start.
+- Figures are of the hottest key. Demand is a multiple of its limit; brackets are without leases, with remembered refusals alone.
+- There is no network, and so no requests that share a call, which would save more.
 
-| instances | demand | decisions/s | calls per decision | passed, of the limit | passed, of what passes without leases | stranded |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-`, count(perInstance), count(perInstance*1000), percent, keys)
+| instances | demand | calls per decision | passed, of the limit | of what passes without leases | stranded |
+| ---: | ---: | ---: | ---: | ---: | ---: |
+`, keys, count(perInstance), percent)
 	for _, p := range all {
 		w := &p.with
+		if !slices.Contains(shownSizes, w.instances) {
+			continue
+		}
 		allowed, _ := p.allowed()
-		fmt.Fprintf(&b, "| %s | %g × | %s | %s (%s) | %s | %s | %s |\n", count(int64(w.instances)), w.demand,
-			count(int64(w.demand*perInstance/60*float64(w.instances))), three(w.hot), three(p.without.hot),
-			share(allowed), share(float64(w.admitted)/float64(p.without.admitted)), share(w.stranded))
+		fmt.Fprintf(&b, "| %s | %g × | %s (%s) | %s | %s | %s |\n", count(int64(w.instances)), w.demand,
+			three(w.hot), three(p.without.hot), share(allowed), share(float64(w.admitted)/float64(p.without.admitted)), share(w.stranded))
 	}
 	fmt.Fprintf(&b, `
-*Passed, of the limit*: of what comes back in the 5 seconds. *Stranded*: the most units that were charged and not served at any instant, of the limit's capacity. The run fails if in any span of time more passes than the limit allows in it, if more than the share is stranded at any instant, or if anything is still stranded two seconds after the last request.
+*Stranded*: the most units that were charged and not served at any instant, of the limit. The run fails if more passes than the limit in any span, more than the share is stranded, or anything is two seconds after the last request.
 
-Below the limit, a lease lasts an instance for a quarter of a second, so a busier instance makes fewer calls per decision. An instance that gets fewer than about 40 requests a second for a key leases nothing. Many instances do at 0.5 ×, which keeps the calls up there. Above the limit most decisions are refusals: at 10 × the limit, nine in ten. The instance makes those itself, too, and asks the store about ten times a second for what has come back. At the limit itself, calls are the most: units are few, and nobody is refused for long.
+Below the limit, a lease lasts a quarter of a second; an instance with fewer than about 40 requests a second for a key leases nothing. Above it, instances refuse by themselves and ask about ten times a second for what has come back. At the limit, calls are the most.
 
-Units that one instance holds are not available to others. That is why, in 5 seconds from an exhausted bucket, less passes than without leases. The rest passes later, or is refunded.
+Units that one instance holds are not available to others: less passes at first, and the rest later. These units can be lost:
 
-An instance that is killed refunds nothing. With M instances, it held at most one part in 2M of the share. In a token bucket these units come back like any used units. In a fixed window they are lost until the window ends ([decision 34](decisions/0034-leases-of-windows.md)). With `+"`lease: %d%%`"+` and two instances that is %s of the window, each time. `+"`TestAttackKilledLease`"+` kills one of two real instances and counts what the window admits.
+- A refund that fails is not sent again, because it may have been executed; its units count in `+"`stint_lease_units_total{state=\"void\"}`"+`.
+- An instance that is killed refunds nothing. With M instances it held at most one part in 2M of the share. A token bucket gets these units back like used ones; a fixed window loses them until it ends ([decision 9](decisions/0009-leases.md)): with `+"`lease: %d%%`"+` and two instances %s of the window (`+"`TestAttackKilledLease`"+`).
 `, percent, share(percent/400.0))
 	return b.String()
 }
+
+// shownSizes are on the page; the picture has all.
+var shownSizes = []int{2, 100, 1000}
 
 func three(x float64) string { return fmt.Sprintf("%.3f", x) }
 

@@ -34,10 +34,10 @@ func WriteTable(w io.Writer, rows Rows, path string, name func(path string, row 
 		}
 		value := row.Shape.String()
 		if row.Expands {
-			value += ", may have `${NAME}`"
+			value += ", `${NAME}`"
 		}
 		if row.Reread {
-			value += ", read again when it changes"
+			value += ", reread"
 		}
 		example := ""
 		if row.Example != "" {
@@ -64,7 +64,7 @@ func (s *Shape) String() string {
 func (s *Shape) alone() string {
 	switch s.Kind {
 	case KindBool:
-		return "`true` or `false`"
+		return "`true`, `false`"
 	case KindWords:
 		words := make([]string, len(s.Words))
 		for i, word := range s.Words {
@@ -84,6 +84,10 @@ func (s *Shape) alone() string {
 	switch {
 	case s.Kind == KindScalar: // its bounds are for those that are numbers
 		return s.What
+	case s.Least != "" && s.Least == s.Most:
+		return s.Least
+	case s.Kind == KindNumber && s.Least != "" && s.Most != "":
+		return s.Least + " to " + s.Most
 	case s.Least != "" && s.Most != "":
 		return s.What + ", " + s.Least + " to " + s.Most
 	case s.Least == "more than 0":

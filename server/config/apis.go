@@ -108,7 +108,7 @@ func (a *Admin) value(r *yamlnode.Reader) schema.Value {
 		{Name: "tls", Value: readTLS(r, &a.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "operations.md#tls",
 			Says: "The admin API's certificate. Without it, it speaks plain HTTP."},
 		{Name: "dashboard", Value: schema.Bool(r, &a.Dashboard), Default: "true", See: "dashboard.md",
-			Says: "Serves the dashboard at \"/\", and lets browsers sign in with a token."},
+			Says: "Serves the dashboard at \"/\", with a sign-in by token."},
 	}, callers.rows()...)
 	before := 0
 	v := schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {

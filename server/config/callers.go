@@ -99,9 +99,9 @@ func (r *callersReader) rows() schema.Rows {
 		{Name: "tokens", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &token}, r.tokens), Example: "[{name: deploy" + of + ", file: /etc/stint/token}]",
 			Says: "Bearer tokens that callers may show."},
 		{Name: "clients", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &client}, func(n *yamlnode.Node) { r.Each(n, r.client) }), Example: "[{name: ops.internal" + of + "}]", Needs: tls,
-			Says: "Names in the certificates of callers: a common name, or a DNS name or URI among the alternative names." + elsewhere},
+			Says: "Names in the certificates of callers: a common name, or an alternative DNS name or URI." + elsewhere},
 		{Name: "hosts", Value: schema.List(r.Reader, &r.to.Hosts, parseCallersHost, schema.Scalar("host", schema.Something)), Example: "[stint.internal]",
-			Says: "Names in Host under which callers without a token may reach it, beside localhost and the addresses of loopback."},
+			Says: "Hosts under which callers without a token may reach it, beside those of loopback."},
 	}
 }
 
@@ -171,7 +171,7 @@ func (r *callersReader) client(n *yamlnode.Node) {
 // named are the rows that a token and a client have in common, and more.
 func (r *callersReader) named(name *string, scope *Scope, more ...schema.Row) schema.Rows {
 	rows := schema.Rows{{Name: "name", Value: schema.Text(r.Reader, name, "name").Matching(schema.Something), Required: true, Example: "deploy",
-		Says: "What the API calls the caller. It is unique among tokens and clients."}}
+		Says: "What the API calls the caller, unique among tokens and clients."}}
 	if r.scoped {
 		rows = append(rows, schema.Row{Name: "scope", Value: schema.Parsed(r.Reader, scope, parseScope, schema.Words("read", "write")), Required: true, Example: "write",
 			Says: "Whether the caller may only look, or also change."})

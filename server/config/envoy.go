@@ -103,7 +103,7 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "listen", Value: schema.Parsed(r, &e.Listen, ParseEnvoyListen, grpc).Expanding(r), Default: "127.0.0.1:8081", Example: `"unix:/run/stint.sock"`, Flag: "envoy-listen",
 			Says: "Address of Envoy's rate limit service, or unix: and the path of a socket."},
 		{Name: "max_connection_age", Value: schema.Duration(r, "max_connection_age", &e.MaxConnectionAge, 0, schema.Endless), Default: "24h",
-			Says: "How old a connection of gRPC may get before its caller is told to open another, so that callers spread over instances. 0s: any age."},
+			Says: "How old a connection of gRPC may get before its caller must open another, so that callers spread over instances. 0s: any age."},
 		{Name: "max_connection_age_grace", Value: schema.Duration(r, "max_connection_age_grace", &e.MaxConnectionAgeGrace, 0, schema.Endless), Default: "1h",
 			Says: "How long calls in flight may then take. 0s: any time."},
 		{Name: "http_listen", Value: schema.Parsed(r, &e.HTTPListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":8088"`,
@@ -114,15 +114,15 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 	rows = append(rows, e.Stats.rows(r)...)
 	return append(rows, schema.Rows{
 		{Name: "tls", Value: readTLS(r, &e.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "operations.md#tls",
-			Says: "The certificate of listen. Without it, Envoy is answered in clear text."},
+			Says: "The certificate of listen. Without it, connections are in clear text."},
 		{Name: "client_name", Value: schema.Text(r, &e.ClientName, "name"), Example: "envoy.internal", Needs: []string{"tls.client_ca"},
-			Says: "A name that the certificates of callers must have. Without it, any will do."},
+			Says: "A name that the certificates of callers must have."},
 		{Name: "each", Value: schema.Bool(r, &e.Each), Default: "false", Flag: "envoy-each", See: "envoy.md#how-a-call-is-decided",
-			Says: "Decides each descriptor of a call by itself. Otherwise a call takes all or nothing."},
+			Says: "Decides each descriptor of a call by itself; otherwise a call takes all or nothing."},
 		{Name: "shadow", Value: schema.Bool(r, &e.Shadow), Default: "false",
 			Says: "Turns every refusal of a call into OK."},
 		{Name: "quota_mode", Value: schema.Bool(r, &e.QuotaMode), Default: "false", See: "envoy-reference.md#calls-and-answers",
-			Says: "Makes all rules of descriptors those of quota_mode: they refuse a call only if all of them are over their limits."},
+			Says: "Puts all descriptors in quota_mode: they refuse a call only if all are over their limits."},
 		{Name: "response_headers", Value: schema.Bool(r, &e.ResponseHeaders), Default: "false", See: "envoy-reference.md#calls-and-answers",
 			Says: "Adds headers about the limit to responses."},
 		{Name: "header_names", Value: e.HeaderNames.value(r), See: "envoy-reference.md#calls-and-answers",
@@ -136,7 +136,7 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "health", Value: e.Health.value(r), See: "envoy-reference.md#calls-and-answers",
 			Says: "What health checks look at besides."},
 		{Name: "shared_counters", Value: readCounters(r, &e.SharedCounters), Example: "{key_prefix: team_a_}", See: "envoy-reference.md#counts-that-old-and-new-instances-share",
-			Says: "Counts in the keys of envoyproxy/ratelimit, so that a limit holds over its instances and Stint's together; {} has the values by default. It takes a store in Redis. Without it, the keys are Stint's."},
+			Says: "Counts in the keys of envoyproxy/ratelimit, so that a limit holds over its instances and Stint's together; {} has the defaults. It takes a store in Redis."},
 	}...)
 }
 
@@ -151,7 +151,7 @@ func (h *EnvoyHeaders) value(r *yamlnode.Reader) schema.Value {
 
 func (h *EnvoyHealth) value(r *yamlnode.Reader) schema.Value {
 	return schema.Section(r, schema.Rows{
-		{Name: "needs_descriptors", Value: schema.Bool(r, &h.NeedsDescriptors), Default: "false", Says: "Makes the service unhealthy while there are no descriptors of any domain."},
+		{Name: "needs_descriptors", Value: schema.Bool(r, &h.NeedsDescriptors), Default: "false", Says: "Makes the service unhealthy while there are no descriptors."},
 		{Name: "needs_store", Value: schema.Bool(r, &h.NeedsStore), Default: "false", Says: "Makes the service unhealthy while the store does not decide."},
 	}, nil)
 }

@@ -65,19 +65,19 @@ type XDS struct {
 func (s *EnvoySource) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "directory", Value: schema.Text(r, &s.Directory, "directory"), Example: "/etc/ratelimit/config", Flag: "envoy", Reread: true, See: "envoy.md#descriptors",
-			Says: "Directory of files of descriptors, of Envoy's form, by which Envoy's rate limit service is answered. Without it and xds, only external authorization has rules."},
+			Says: "Directory of files of descriptors for Envoy's rate limit service. Without it and xds, only external authorization has rules."},
 		{Name: "directory_link", Value: schema.Text(r, &s.DirectoryLink, "link"), Example: "/data/current", See: "envoy-reference.md#files",
-			Says: "A symbolic link above the files, or directory itself: the files are read again when it points elsewhere, and not when one of them changes. Without it, or if it is no link, when one of them changes."},
+			Says: "A symbolic link above the files, or directory itself: the files are read again only when it points elsewhere. If it is no link, they are when one of them changes."},
 		{Name: "directory_may_be_empty", Value: schema.Bool(r, &s.DirectoryMayBeEmpty), Default: "false", See: "envoy-reference.md#files",
-			Says: "Lets directory have no file, so that nothing is limited. Otherwise that is an error."},
+			Says: "Lets directory have no file, so that nothing is limited; otherwise that is an error."},
 		{Name: "dot_files", Value: schema.Bool(r, &s.DotFiles), Default: "false", See: "envoy-reference.md#files",
 			Says: "Reads files and directories, too, whose names begin with a dot."},
 		{Name: "merge_domains", Value: schema.Bool(r, &s.MergeDomains), Default: "false", See: "envoy.md#descriptors",
 			Says: "Lets several of these files have one domain."},
 		{Name: "xds", Value: readXDS(r, &s.XDS), Example: `{server: "envoy-gateway:18001"}`, Not: []string{"directory"}, See: "envoy-reference.md#environment-variables",
-			Says: "A management server that has the descriptors, in place of directory. Without it, there is none."},
+			Says: "A management server that has the descriptors, in place of directory."},
 		{Name: "start_without_descriptors", Value: schema.Bool(r, &s.StartWithoutDescriptors), Default: "false", See: "envoy-reference.md#environment-variables",
-			Says: "Lets the service start before directory or xds has given descriptors that are right. Calls of Envoy's rate limit service fail until then."},
+			Says: "Lets the service start before directory or xds has given valid descriptors. Calls fail until then."},
 	}
 }
 
@@ -106,9 +106,9 @@ func (x *XDS) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "Headers of each stream."},
 		{Name: "tls", Value: schema.Optional(r, &x.TLS, func(t *UpstreamTLS) schema.Rows { return t.rows(r) }, func(t *UpstreamTLS, n *yamlnode.Node, _ map[string]*yamlnode.Node) { t.checkPair(r, n) }),
 			Example: "{ca: /etc/stint/xds.pem}",
-			Says:    "Certificates for the server; {} has the values by default. They are read for each connection. Without it, the connection is in clear text."},
+			Says:    "Certificates for the server, read for each connection; {} has the defaults. Without it, connections are in clear text."},
 		{Name: "retry", Value: schema.Duration(r, "retry", &x.Retry, schema.AboveZero, schema.Endless), Default: "3s",
-			Says: "How long to wait after a connection that failed. It varies by half, at random."},
+			Says: "How long to wait after a connection that failed, varied by half at random."},
 		{Name: "backoff", Value: schema.Duration(r, "backoff", &x.Backoff, schema.AboveZero, schema.Endless), Default: "10s",
 			Says: "How long to wait after a stream that ended. It doubles with each failure."},
 		{Name: "max_backoff", Value: schema.Duration(r, "max_backoff", &x.MaxBackoff, schema.AboveZero, schema.Endless), Default: "1m",

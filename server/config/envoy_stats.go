@@ -48,9 +48,9 @@ func (s *EnvoyStats) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "prometheus_listen", Value: schema.Parsed(r, &s.PrometheusListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":9102"`, See: "envoy-reference.md#statistics",
 			Says: "Address of metrics with the names of envoyproxy/ratelimit; off: none."},
 		{Name: "statsd", Value: schema.Parsed(r, &s.Statsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", Not: []string{"dogstatsd"}, See: "envoy-reference.md#statistics",
-			Says: "Where a statsd gets the statistics over TCP. Without it, none does."},
+			Says: "Where a statsd gets the statistics over TCP."},
 		{Name: "dogstatsd", Value: schema.Parsed(r, &s.DogStatsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", See: "envoy-reference.md#statistics",
-			Says: "Where an agent of Datadog gets the statistics over UDP. Without it, none does."},
+			Says: "Where an agent of Datadog gets the statistics over UDP."},
 		{Name: "stats", Value: schema.Section(r, s.details(r), nil), See: "envoy-reference.md#statistics",
 			Says: "What the statistics are like."},
 	}
@@ -65,7 +65,7 @@ func (s *EnvoyStats) details(r *yamlnode.Reader) schema.Rows {
 		{Name: "flush_interval", Value: schema.Duration(r, "flush_interval", &s.FlushInterval, schema.AboveZero, schema.Endless), Default: "10s",
 			Says: "How often statsd or dogstatsd is sent what has changed."},
 		{Name: "near_limit_ratio", Value: schema.Parsed(r, &s.NearLimitRatio, parseRatio, ratio), Default: "0.8",
-			Says: "The part of a limit above which units count as near the limit."},
+			Says: "The part of a limit above which units count as near it."},
 		{Name: "local_cache", Value: schema.Bool(r, &s.LocalCache), Default: "true",
 			Says: "Counts refusals without the store apart, too."},
 		{Name: "mogrifiers", Value: schema.Mappings(r, func(m *Mogrifier) schema.Rows { return m.rows(r) }, func(m *Mogrifier, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
@@ -78,9 +78,9 @@ func (s *EnvoyStats) details(r *yamlnode.Reader) schema.Rows {
 		{Name: "prometheus_path", Value: schema.Parsed(r, &s.PrometheusPath, parseMetricsPath, schema.Scalar("path", "^/")), Default: "/metrics", Example: "/stats",
 			Says: "Path of the metrics at prometheus_listen."},
 		{Name: "prometheus_mapper", Value: schema.Text(r, &s.PrometheusMapper, "file"), Example: "/etc/stint/mapper.yaml",
-			Says: "File with a mapping of statsd_exporter. Without it, the mapping is that of envoyproxy/ratelimit."},
+			Says: "File with a mapping of statsd_exporter, in place of envoyproxy/ratelimit's."},
 		{Name: "prometheus_milliseconds", Value: schema.Bool(r, &s.PrometheusMilliseconds), Default: "false",
-			Says: "Has the time of a response in milliseconds, and not in seconds, if there is no prometheus_mapper."},
+			Says: "Without prometheus_mapper, has response times in milliseconds, not seconds."},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,17 +23,65 @@ var settingsGroups = []struct {
 }{
 	{"Listen", "", []string{"listen", "check_listen", "probe_listen"}},
 	{"The store", "", []string{"store", "per_second_store", "namespace", "decision_timeout", "breaker", "instances", "remembered_denials", "state_dir", "ready_without_controls", "rules"}},
-	{"Limits of this instance", "\"By memory\" means that the bound is computed from `memory`, so that all of them together fit into it ([bounds.md](bounds.md#what-an-instance-holds-at-most)).",
+	{"Limits of this instance", "Bounds \"by memory\" are computed so that all of them fit into `memory` ([bounds.md](bounds.md#what-an-instance-holds-at-most)).",
 		[]string{"memory", "max_keys", "max_connections", "instance", "max_delayed", "max_delay", "offenders", "recent_requests"}},
 	{"Upstreams", "", []string{"routes", "upstream_timeout", "response_timeout", "body_timeout", "upstream_proxy", "upgrades", "ambiguous", "stop_delay", "stop_timeout"}},
 	{"Clients and proxies", "", []string{"client_header", "headers", "degraded_header", "violations_header", "cors", "jwt", "secrets"}},
-	{"TLS", "Certificates of the gateway and of the check API. Those of the admin API, of Envoy's service and of what Stint calls are in their sections.", []string{"tls", "check_tls"}},
+	{"TLS", "Certificates that Stint shows to its clients. Those for upstreams and others that it calls are [another mapping](#routes[].tls).", []string{"tls", "check_tls"}},
 	{"Who may ask: tokens and certificates", "Tokens stand in files or variables, never in the settings.", []string{"check"}},
 	{"The admin API", "", []string{"admin"}},
 	{"Logs", "", []string{"log", "privacy"}},
 	{"Traces", "", []string{"traces"}},
 	{"Alerts", "", []string{"webhooks"}},
-	{"Envoy", "`stint envoy` takes them from the variables of envoyproxy/ratelimit, too ([envoy-reference.md](envoy-reference.md#environment-variables)).", []string{"envoy"}},
+	{"Envoy", "`stint envoy` also takes them from [the variables of envoyproxy/ratelimit](envoy-reference.md#environment-variables).", []string{"envoy"}},
+}
+
+// sameFields are mappings whose fields are those of another. The page has these once, where the other is.
+var sameFields = map[string]string{
+	"check_tls.": "tls.", "admin.tls.": "tls.", "envoy.tls.": "tls.",
+	"traces.tls.": "routes[].tls.", "webhooks[].tls.": "routes[].tls.", "envoy.xds.tls.": "routes[].tls.",
+	"check.tokens[].": "admin.tokens[].", "check.clients[].": "admin.clients[].",
+}
+
+// nameMore is what stands below the name of a setting: its flag, and where the fields in it are.
+func nameMore(path string, row *schema.Row) string {
+	for _, below := range []string{".", "[]."} {
+		if at, ok := sameFields[path+below]; ok {
+			return "[fields](#" + strings.TrimSuffix(strings.TrimSuffix(at, "."), "[]") + ")"
+		}
+	}
+	if row.Flag == "" {
+		return ""
+	}
+	return "`--" + row.Flag + "`"
+}
+
+var tableRow = regexp.MustCompile(`(?m)^\| <a id="([^"]+)"></a>.*\n`)
+
+// withoutSameFields drops the rows of sameFields, and makes links to them lead to the rows that stay.
+func withoutSameFields(t *testing.T, page string) string {
+	says := map[string]string{}
+	config.Table().Walk("", func(path string, row *schema.Row) { says[path] = row.Says })
+	var anchors []string
+	page = tableRow.ReplaceAllStringFunc(page, func(line string) string {
+		path := tableRow.FindStringSubmatch(line)[1]
+		dot := strings.LastIndexByte(path, '.') + 1
+		of, ok := sameFields[path[:dot]]
+		if !ok {
+			return line
+		}
+		stays := of + path[dot:]
+		if says[path] != says[stays] {
+			t.Errorf("%s says %q, and %s says %q", path, says[path], stays, says[stays])
+		}
+		stays = `<a id="` + stays + `"></a>`
+		anchors = append(anchors, stays, `<a id="`+path+`"></a>`)
+		return ""
+	})
+	for i := 0; i < len(anchors); i += 2 {
+		page = strings.Replace(page, anchors[i], anchors[i]+anchors[i+1], 1)
+	}
+	return page
 }
 
 func writeSettingsPage(w io.Writer) {
@@ -49,12 +98,12 @@ server:
 rules: []
 `+"```"+`
 
-- **Variables.** Each setting that is no list, and in none, can be given by a variable of the environment: `+"`STINT_SERVER_ADMIN_LISTEN`"+` is `+"`admin.listen`"+`. An empty variable is one that is not set. The log names variables that name no setting.
-- **Flags** stand below the names of their settings.
-- **Order.** A flag goes before a variable, a variable before the file, the file before the default. `+"`--upstream`"+` replaces all routes. `+"`stint status --settings`"+` shows what is in force, and the line, variable or flag that gave it.
-- **Secrets.** Where it says so, a value may have `+"`${NAME}`"+`, a variable of the environment, and `+"`${file:/run/secrets/redis}`"+`, the text of a file without the end of its line, in it: `+"`store: \"redis://:${file:/run/secrets/redis}@redis:6379\"`"+`. They are read once, at the start; if one is missing, the server does not start, and says in which line. `+"`stint rules check`"+` needs none of them. `+"`$${`"+` stands for `+"`${`"+`.
-- **Changes.** A change of the settings takes effect at the next start. Files that they name, such as certificates and tokens, are read again when they change. Rules always are.
-- Durations are texts such as `+"`500ms`, `10s`, `1m30s`, `24h` or `7d`"+`, sizes such as `+"`64MiB` or `2GiB`"+`. Where no version is said, a setting is there since v0.1.0.
+- **Order.** A flag goes before a variable, a variable before the file, the file before the default. `+"`stint status --settings`"+` shows what is in force, and where it comes from.
+- **Flags** stand below the names. `+"`--upstream`"+` replaces all routes.
+- **Variables.** `+"`STINT_SERVER_ADMIN_LISTEN`"+` is `+"`admin.listen`"+`, and so on for each setting that is no list, and in none. An empty variable is not set. The log names variables that name no setting.
+- **Secrets.** A value marked `+"`${NAME}`"+` may have variables (`+"`${NAME}`"+`) and files (`+"`${file:PATH}`"+`, without the end of its line) in it: `+"`store: \"redis://:${file:/run/secrets/redis}@redis:6379\"`"+`. They are read at the start; if one is missing, the server does not start, and says in which line. `+"`stint rules check`"+` needs none. `+"`$${`"+` stands for `+"`${`"+`.
+- **Changes** of settings take effect at the next start. Files marked *reread*, and rules, are read again when they change.
+- **Values.** Durations are texts such as `+"`500ms`, `1m30s` or `7d`"+`, sizes such as `+"`64MiB`"+`, ranges such as `+"`1 to 100`"+` are of whole numbers. What has no default is off or not set.
 `)
 	table := config.Table()
 	for _, g := range settingsGroups {
@@ -66,22 +115,18 @@ rules: []
 		for _, name := range g.names {
 			rows = append(rows, table[slices.IndexFunc(table, func(r schema.Row) bool { return r.Name == name })])
 		}
-		schema.WriteTable(w, rows, "", func(_ string, row *schema.Row) string {
-			if row.Flag == "" {
-				return ""
-			}
-			return "`--" + row.Flag + "`"
-		})
+		schema.WriteTable(w, rows, "", nameMore)
 	}
 }
 
 // docs/settings.md is what the rows say, and has each of them once.
 func TestSettingsPage(t *testing.T) {
-	var page bytes.Buffer
-	writeSettingsPage(&page)
-	golden.File(t, settingsPage, page.String())
+	var whole bytes.Buffer
+	writeSettingsPage(&whole)
+	page := withoutSameFields(t, whole.String())
+	golden.File(t, settingsPage, page)
 	config.Table().Walk("", func(path string, _ *schema.Row) {
-		if n := strings.Count(page.String(), `<a id="`+path+`">`); n != 1 {
+		if n := strings.Count(page, `<a id="`+path+`">`); n != 1 {
 			t.Errorf("%s stands there %d times", path, n)
 		}
 	})

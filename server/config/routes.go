@@ -119,15 +119,15 @@ func (route *Route) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "path", Value: schema.Text(r, &route.Path, "path").Matching("^/"), Default: "/", Example: "/v1",
 			Says: "Prefix of the request's path, in whole segments: /v1 matches /v1 and /v1/users, not /v10."},
 		{Name: "upstream", Value: schema.Parsed(r, &route.Upstream, ParseUpstream, schema.Scalar("URL", "^"+schema.AnyCase("http", "https", "h2c")+"://[^/?#]")).Expanding(r), Required: true, Example: `"http://localhost:9000"`, Flag: "upstream",
-			Says: "URL that requests go to: http, https, or h2c for HTTP/2 without TLS. A path in it is put before the request's."},
+			Says: "URL that requests go to: http, https, or h2c (HTTP/2 without TLS). A path in it comes before the request's."},
 		{Name: "tls", Value: readUpstreamTLS(r, &route.TLS), Example: "{ca: /etc/stint/upstream.pem}", See: "operations.md#upstreams",
-			Says: "Certificates for an upstream of https. Without it, the system's authorities count, and none is shown."},
+			Says: "Certificates for an upstream of https."},
 		{Name: "body_timeout", Value: timeout("body_timeout", &route.BodyTimeout, hour), Computed: "that of the section server", Example: "5m",
 			Says: "Replaces body_timeout for this route."},
 		{Name: "upstream_timeout", Value: timeout("upstream_timeout", &route.UpstreamTimeout, schema.Endless), Computed: "that of the section server", Example: "10m",
-			Says: "Replaces upstream_timeout for this route. 0s: the upstream may take any time."},
+			Says: "Replaces upstream_timeout for this route. 0s: any time."},
 		{Name: "response_timeout", Value: timeout("response_timeout", &route.ResponseTimeout, schema.Endless), Computed: "that of the section server", Example: "30m",
-			Says: "Replaces response_timeout for this route. 0s: a response may take any time."},
+			Says: "Replaces response_timeout for this route. 0s: any time."},
 	}
 }
 
@@ -182,9 +182,9 @@ func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) schema.Value {
 func (t *UpstreamTLS) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "ca", Value: schema.Text(r, &t.CA, "file"), Computed: "the system's authorities", Example: "/etc/stint/ca.pem", Reread: true,
-			Says: "File with the authorities, one of which must have signed the other's certificate, in PEM."},
+			Says: "File with the authorities that may have signed the other's certificate, in PEM."},
 		{Name: "cert", Value: schema.Text(r, &t.Cert, "file"), Example: "/etc/stint/client.crt", Reread: true, Needs: []string{"key"},
-			Says: "File with the certificate that is shown, followed by intermediate ones. Without it, none is."},
+			Says: "File with the certificate that is shown, and then intermediate ones."},
 		{Name: "key", Value: schema.Text(r, &t.Key, "file"), Example: "/etc/stint/client.key", Reread: true, Needs: []string{"cert"},
 			Says: "File with its private key."},
 		{Name: "server_name", Value: schema.Text(r, &t.ServerName, "name"), Computed: "the host of the URL", Example: "api.internal",

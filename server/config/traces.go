@@ -71,18 +71,18 @@ const spanBytes = 16 << 10
 func (t *Traces) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "endpoint", Value: schema.Parsed(r, &t.Endpoint, ParseCollector, webURL).Expanding(r), Computed: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318, or 4317 over gRPC", Example: "http://localhost:4318",
-			Says: "URL of a collector. Without a path, it is that of the protocol, /v1/traces."},
+			Says: "URL of a collector. The path is /v1/traces if it has none."},
 		{Name: "protocol", Value: schema.Parsed(r, &t.Protocol, parseProtocol, schema.Words(HTTP, GRPC)), Default: HTTP,
 			Says: "How spans are sent: OTLP over HTTP, or over gRPC."},
 		// Low, so that traces cost little.
 		{Name: "sample", Value: schema.Parsed(r, &t.Sample, parseSample, ratio), Default: "0.01", Example: "0.1", See: "traces.md#what-traces-cost",
-			Says: "The share of the traces that begin here that is recorded. A trace that is continued is recorded if its caller records it."},
+			Says: "The share of the traces begun here that is recorded. A continued trace is if its caller records it."},
 		{Name: "continue", Value: schema.Parsed(r, &t.Continue, parseContinue, schema.Words("trusted", "all")), Default: "trusted", See: "traces.md#whose-trace-a-request-continues",
 			Says: "Whose traces the gateway continues: those of trusted_proxies, or all."},
 		{Name: "headers_file", Value: schema.Text(r, &t.HeadersFile, "file"), Computed: "OTEL_EXPORTER_OTLP_HEADERS", Example: "/etc/stint/collector", Reread: true,
 			Says: "File with headers for the collector, such as its key: a line \"Name: value\" for each."},
 		{Name: "tls", Value: readUpstreamTLS(r, &t.TLS), Example: "{ca: /etc/stint/collector.pem}",
-			Says: "Certificates for an endpoint of https. Without it, the system's authorities count, and none is shown."},
+			Says: "Certificates for an endpoint of https."},
 		{Name: "service", Value: schema.Text(r, &t.Service, "name"), Computed: "OTEL_SERVICE_NAME, else stint", Example: "stint-eu",
 			Says: "The name of this service in traces."},
 	}

@@ -50,9 +50,9 @@ const maxWebhooks = 10
 func (w *Webhook) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "name", Value: schema.Text(r, &w.Name, "name").Matching(schema.Name), Required: true, Example: "ops",
-			Says: "Tells webhooks apart, where one fails: 1 to 64 of A-Z a-z 0-9 _ . : / -."},
+			Says: "Tells webhooks apart, where one fails."},
 		{Name: "kind", Value: schema.Parsed(r, &w.Kind, parseWebhookKind, schema.Words("json", "slack", "alertmanager")), Required: true, Example: "slack",
-			Says: "The form of the messages: Stint's own, that of Slack's incoming webhooks, or that of Alertmanager."},
+			Says: "The form of the messages: Stint's own, or that of Slack's incoming webhooks or Alertmanager."},
 		{Name: "url", Value: schema.Parsed(r, &w.URL, ParseWebhookURL, webURL).Expanding(r), Example: "https://hooks.example.com/alerts", Instead: []string{"url_file"}, Not: []string{"url_file"}, Secret: true,
 			Says: "Where messages are sent, for Alertmanager without /api/v2/alerts."},
 		{Name: "url_file", Value: schema.Text(r, &w.URLFile, "file"), Example: "/etc/stint/slack", Reread: true,
@@ -60,9 +60,9 @@ func (w *Webhook) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "timeout", Value: schema.Duration(r, "timeout", &w.Timeout, 100*time.Millisecond, 30*time.Second), Default: "5s",
 			Says: "How long a message may take."},
 		{Name: "headers_file", Value: schema.Text(r, &w.HeadersFile, "file"), Example: "/etc/stint/hook-headers", Reread: true,
-			Says: "File with headers that are sent: a line \"Name: value\" for each. Without it, none."},
+			Says: "File with headers that are sent: a line \"Name: value\" for each."},
 		{Name: "tls", Value: readUpstreamTLS(r, &w.TLS), Example: "{ca: /etc/stint/hooks.pem}",
-			Says: "Certificates for a URL of https. Without it, the system's authorities count, and none is shown."},
+			Says: "Certificates for a URL of https."},
 	}
 }
 

@@ -101,7 +101,7 @@ type Condition struct {
 	Measure Measure // of "measure"
 }
 
-// Measure is a number that servers measure over the Window of an alert. docs/alerts.md
+// Measure is a number that servers measure over the Window of an alert. docs/rules-reference.md
 // describes each.
 type Measure struct {
 	// Name is that of the function, such as "block_rate".

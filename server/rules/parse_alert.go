@@ -31,7 +31,7 @@ const (
 const defaultSeverity = "warning"
 
 // measure is a function of conditions. If you add one, measure it in server/internal/alerts,
-// and describe it in docs/alerts.md.
+// and describe it in measuresSay, of which docs/rules-reference.md is made.
 type measure struct {
 	args  []argument
 	least int     // of args must be given

@@ -22,17 +22,17 @@ var limitExamples = []struct {
 	of   stint.Algorithm
 	says string
 }{
-	{"100 per 1m", stint.TokenBucket, "A burst of 100, then what comes back: one in 600 ms. token_bucket is the algorithm if none is named."},
+	{"100 per 1m", stint.TokenBucket, "A burst of 100, then one in 600 ms. token_bucket is the default."},
 	{"100 per 1h token_bucket burst 20", stint.TokenBucket, "A burst of 20, then one in 36 s, 100 in an hour."},
-	{"10 per 1s leaky_bucket burst 21", stint.LeakyBucket, "Requests that wait for their turn leave every 100 ms, with 20 in the queue. `shape: true` makes them wait."},
-	{"1000 per 1h fixed_window", stint.FixedWindow, "1,000 in each hour of the clock, in UTC. Around the full hour, twice as many may pass."},
+	{"10 per 1s leaky_bucket burst 21", stint.LeakyBucket, "20 in the queue, which leave every 100 ms; `shape: true` makes them wait."},
+	{"1000 per 1h fixed_window", stint.FixedWindow, "1,000 in each hour of the clock in UTC; around the full hour, up to twice as many."},
 	{"1000 per day in America/New_York", stint.FixedWindow, "1,000 in each day of New York's calendar."},
-	{"5000000 per month in Europe/Berlin starts 15", stint.FixedWindow, "5,000,000 units from the 15th of each month to the next, in Berlin."},
-	{"5 per 1m sliding_log", stint.SlidingLog, "Never more than 5 in a minute, wherever it starts. Each admitted request is remembered."},
+	{"5000000 per month in Europe/Berlin starts 15", stint.FixedWindow, "5,000,000 units from the 15th of a month to the next, in Berlin."},
+	{"5 per 1m sliding_log", stint.SlidingLog, "Never more than 5 in a minute, wherever it starts."},
 	{"600 per 1m sliding_window buckets 12", stint.SlidingWindow, "About 600 in any minute, by 12 counts of 5 s each."},
-	{"4 in_flight", stint.InFlight, "4 requests at the same time. The next passes when one ends."},
-	{"200000 per 1m fixed_window hold 45s retry 5s debt 5000", stint.FixedWindow, "A budget of 200,000 units in each minute: a request holds its estimate, for 45 s without renewal, and is charged when it ends, up to 5,000 above the budget. While others hold it all, clients are told to wait 5 s."},
-	{"60000 per 1m lease 5%", stint.TokenBucket, "As 60000 per 1m; instances may charge 3,000 ahead, by which the burst is smaller."},
+	{"4 in_flight", stint.InFlight, "4 requests at the same time."},
+	{"200000 per 1m fixed_window hold 45s retry 5s debt 5000", stint.FixedWindow, "A budget: a request holds its estimate, for 45 s without renewal, and is charged when it ends, up to 5,000 above the budget. While others hold it all, clients are told to wait 5 s."},
+	{"60000 per 1m lease 5%", stint.TokenBucket, "Instances may charge 3,000 ahead, by which the burst is smaller."},
 	{"0 per 1m", stint.TokenBucket, "Nothing passes."},
 	{"unlimited", stint.TokenBucket, "Everything passes, and nothing is counted."},
 }
@@ -44,14 +44,14 @@ var limitOptions = []struct {
 	of                []string
 	says              string
 }{
-	{"burst", "number", "burst 20", []string{"token_bucket", "leaky_bucket"}, "How many units fit at once. Without it, the amount."},
-	{"buckets", "number", "buckets 12", []string{"sliding_window"}, "How many sub-windows the period has. Without it, 10."},
+	{"burst", "number", "burst 20", []string{"token_bucket", "leaky_bucket"}, "How many units fit at once. Default: the amount."},
+	{"buckets", "number", "buckets 12", []string{"sliding_window"}, "How many sub-windows the period has. Default: 10."},
 	{"lease", "share", "lease 5%", []string{"token_bucket", "fixed_window", calendar}, "The [share that instances may charge ahead](leases.md), 1% to 50%."},
-	{"hold", "[ duration ]", "hold 45s", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight", calendar}, "The limit [is held](holds.md) while a request runs; a hold that is not renewed ends after that time. `hold` alone: 30s."},
-	{"retry", "duration", "retry 5s", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight", calendar}, "With `hold`: how long to wait because of what others hold, as a hint. Without it, 1s."},
-	{"debt", "number", "debt 5000", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", calendar}, "With `hold`: how many units charges may go above the limit; 0: none."},
-	{"in", "zone", "in Europe/Berlin", []string{calendar}, "The time zone. Without it, UTC."},
-	{"starts", "day", "starts 15", []string{calendar}, "The day with which a window begins: of a week such as `sunday`, of a month from 1 to 31, of a year such as `04-06`. A day has none."},
+	{"hold", "[ duration ]", "hold 45s", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight", calendar}, "The limit [is held](holds.md) while a request runs, without renewal for that time. `hold` alone: 30s."},
+	{"retry", "duration", "retry 5s", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight", calendar}, "With `hold`: how long to wait because of what others hold, as a hint. Default: 1s."},
+	{"debt", "number", "debt 5000", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", calendar}, "With `hold`: how many units charges may go above the limit."},
+	{"in", "zone", "in Europe/Berlin", []string{calendar}, "The time zone. Default: UTC."},
+	{"starts", "day", "starts 15", []string{calendar}, "The first day of a window: of a week such as `sunday`, of a month 1 to 31, of a year such as `04-06`. A day has none."},
 }
 
 const (

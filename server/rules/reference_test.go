@@ -22,17 +22,17 @@ const referencePage = "../../docs/rules-reference.md"
 // Those of the same fields elsewhere are not said again.
 var fieldGroups = []struct{ title, path, says string }{
 	{"The file", "", "All may be left out. The section `server` is in [settings.md](settings.md)."},
-	{"A rule", "rules[].", "Expressions are described [below](#expressions), texts of limits [here](#the-text-of-a-limit)."},
+	{"A rule", "rules[].", "See [expressions](#expressions) and [texts of limits](#the-text-of-a-limit)."},
 	{"A limit as a mapping", "rules[].limits[].", "A limit of a tier has the same fields."},
 	{"A tier of a rule", "rules[].tiers.NAME.", ""},
 	{"A penalty", "rules[].penalty.", penaltySays},
 	{"Tokens of language models", "rules[].tokens.", "`tokens: openai` is short for `tokens: {api: openai}`."},
-	{"Messages", "rules[].messages.", "Each is one line, or a mapping of lines by language, such as `{en: …, de: …}`. The [placeholders](#placeholders-of-messages) are below."},
-	{"The format of refusals", "refusal.", "`refusal` of a rule has the same fields. `errors` has `headers` and `bodies` only. The [placeholders](#placeholders-of-refusals-and-errors) are below."},
+	{"Messages", "rules[].messages.", "Each is one line, or a mapping of lines by language, such as `{en: …, de: …}`, with [placeholders](#placeholders-of-messages)."},
+	{"The format of refusals", "refusal.", "`refusal` of a rule has the same fields, `errors` only `headers` and `bodies`. Texts have [placeholders](#placeholders-of-refusals-and-errors)."},
 	{"A body of a refusal", "refusal.bodies.NAME.", "In place of the text alone."},
 	{"The status of gRPC", "refusal.grpc.", ""},
 	{"What may repeat", "repeatable.", ""},
-	{"An alert", "alerts[].", "[Conditions](#conditions-of-alerts) are below."},
+	{"An alert", "alerts[].", "See the [conditions](#conditions-of-alerts)."},
 }
 
 // sameFields are mappings whose fields are those of others.
@@ -42,9 +42,11 @@ func writeReference(t *testing.T, w io.Writer) {
 	fmt.Fprint(w, `<!-- Made by: go test ./server/rules -run TestReference -update -->
 # Reference of rules files
 
-Every field of a rules file, every algorithm and every name that expressions know. [rules.md](rules.md) explains how they work together, and `+"`stint rules check FILE`"+` reports every mistake with its line and column.
+Every field of a rules file, every algorithm and every name that expressions know. [rules.md](rules.md) explains how they work together.
 
-Durations are texts such as `+"`500ms`, `10s`, `1m30s`, `24h` or `7d`"+`. A name in capitals, such as `+"`NAME`"+`, is one that the file chooses. Quote a text that begins with a bracket, brace or quotation mark, or has a `+"`: `"+` in it.
+- A name has 1 to 64 of `+"`A-Z a-z 0-9 _ . : / -`"+`. `+"`NAME`"+` stands for one that the file chooses.
+- Durations are texts such as `+"`500ms`, `1m30s` or `7d`"+`. Ranges such as `+"`1 to 100`"+` are of whole numbers.
+- Quote a text that begins with a bracket, brace or quotation mark, or has a `+"`: `"+` in it.
 `)
 	for _, g := range fieldGroups {
 		rows := rowsAt(g.path)
@@ -131,15 +133,28 @@ func writeExpressions(w io.Writer) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n### Operators and macros\n\nThe operators are `%s`, with `( )` around what comes first.\n\n| Macro | What it does | Example |\n| --- | --- | --- |\n", strings.ReplaceAll(strings.Join(declared.Operators, "` `"), "|", `\|`))
+	fmt.Fprintf(w, "\n### Operators and macros\n\nThe operators are `%s` and `( )`.\n\n| Macro | What it does | Example |\n| --- | --- | --- |\n", strings.ReplaceAll(strings.Join(declared.Operators, "` `"), "|", `\|`))
 	for _, m := range macrosSay {
 		fmt.Fprintf(w, "| `%s` | %s | `%s` |\n", m.form, m.says, strings.ReplaceAll(m.example, "|", `\|`))
 	}
-	fmt.Fprint(w, "\n### Functions\n\nExamples are conditions that are true.\n\n| Function | What it does | Example |\n| --- | --- | --- |\n")
+	fmt.Fprint(w, "\n### Functions\n\nExamples are conditions that are true.\n\n| Function | Result | What it is | Example |\n| --- | --- | --- | --- |\n")
 	for _, f := range declared.Functions {
 		about := functionsSay[f.Name]
-		fmt.Fprintf(w, "| `%s` | %s | `%s` |\n", strings.Join(f.Forms, "`<br>`"), about.says, about.example)
+		forms, results := splitForms(f.Forms)
+		fmt.Fprintf(w, "| `%s` | `%s` | %s | `%s` |\n", strings.Join(forms, "`<br>`"), strings.Join(results, "`, `"), about.says, about.example)
 	}
+}
+
+// splitForms cuts "f(string) → int" and its other forms in two; forms have few different results.
+func splitForms(all []string) (forms, results []string) {
+	for _, f := range all {
+		form, result, _ := strings.Cut(f, " → ")
+		forms = append(forms, form)
+		if !slices.Contains(results, result) {
+			results = append(results, result)
+		}
+	}
+	return forms, results
 }
 
 // docs/rules-reference.md is what the rows and the parser's declarations say, and has each field once.

@@ -8,9 +8,9 @@ import (
 // What docs/rules-reference.md says of names. TestReferenceHasAllNames compares them with those that
 // there are.
 
-const penaltySays = "A violation is a request that a limit of the rule refuses, or a response with a status of `on_status`. With `{ban_after: 10, ban_for: 15m, growth: 2, max_ban: 1d}`, the tenth violation bans the key for 15 minutes, ten further ones for 30, then for an hour, and so on up to a day."
+const penaltySays = "A violation is a request that a limit of the rule refuses, or a response with a status of `on_status`. With `{ban_after: 10, ban_for: 15m, growth: 2, max_ban: 1d}`, the tenth violation bans the key for 15 minutes, ten further ones for 30, and so on up to a day."
 
-const expressionsSay = "`safelist`, `blocklist`, `tiers`, `match`, `key`, `cost` and `cost_after` are expressions in CEL (<https://cel.dev>), of at most 4096 bytes. Their types are checked when the file is read. A condition is a `bool`, a cost a number, a key a `string`, number, `bool` or a list of these. [What becomes of missing values](rules.md#missing-values-and-errors)."
+const expressionsSay = "Expressions are in CEL (<https://cel.dev>), of at most 4096 bytes. A condition is a `bool`, a cost a number, a key a `string`, number, `bool` or a list of these. [What becomes of missing values](rules.md#missing-values-and-errors)."
 
 var variablesSay = map[string]string{
 	"request.method":     "The method, such as `POST`.",
@@ -41,11 +41,11 @@ var macrosSay = []struct{ name, form, says, example string }{
 	{"exists", "list.exists(x, condition)", "Whether it holds for one at least.", `[1, 2].exists(x, x > 1)`},
 	{"exists_one", "list.exists_one(x, condition)", "Whether it holds for exactly one.", `[1, 2].exists_one(x, x > 1)`},
 	{"filter", "list.filter(x, condition)", "Those for which it holds.", `[1, 2].filter(x, x > 1) == [2]`},
-	{"map", "list.map(x, value)", "A value for each. `list.map(x, condition, value)` is for those of which the condition holds.", `[1, 2].map(x, x * 10) == [10, 20]`},
+	{"map", "list.map(x, value)", "A value for each; `list.map(x, condition, value)`: for those of which the condition holds.", `[1, 2].map(x, x * 10) == [10, 20]`},
 }
 
 var functionsSay = map[string]struct{ says, example string }{
-	"cidr":   {"A network. `in` tells whether an address, or a network as a whole, is in it.", `client.ip in cidr("192.0.2.0/24")`},
+	"cidr":   {"A network. `in` tells whether an address, or a whole network, is in it.", `client.ip in cidr("192.0.2.0/24")`},
 	"is":     {"Whether two paths are one, [however they are written](rules.md#paths-and-queries).", `"/A//login/".is("/a/login")`},
 	"under":  {"Whether a path is another or below it, likewise.", `"/api/v1".under("/api")`},
 	"folded": {"The path that `is` compares.", `"/A//login/".folded() == "/a/login"`},
@@ -94,7 +94,7 @@ var functionsSay = map[string]struct{ says, example string }{
 	"getMilliseconds": {"The milliseconds of the second.", `timestamp("2026-03-01T12:00:00.5Z").getMilliseconds() == 500`},
 }
 
-const conditionsSay = "A condition compares numbers with `<`, `<=`, `>`, `>=`, `==` and `!=`, calculates with `+`, `-`, `*` and `/`, and joins comparisons with `&&`, `||` and `!`. `usage > 80% of RULE`, or `usage >= 80% of RULE@TIER`, is about [single keys](alerts.md#keys) and stands alone. RULE is the name of a rule in quotation marks, `\"*\"` or nothing: all requests."
+const conditionsSay = "A condition compares numbers (`<` `<=` `>` `>=` `==` `!=`), calculates (`+` `-` `*` `/`) and joins comparisons (`&&` `||` `!`). `usage > 80% of RULE`, or `usage >= 80% of RULE@TIER`, is about [single keys](alerts.md#keys) and stands alone. RULE is the name of a rule in quotation marks, `\"*\"` or nothing: all requests."
 
 var measuresSay = []struct{ name, says string }{
 	{"rate", "Requests decided a second, all or those of an outcome."},
@@ -123,7 +123,7 @@ var placeholders = []struct {
 		"violations":  "How many violations count, with this one; of a ban, how many led to it.",
 		"warn_after":  "`warn_after` of the penalty.",
 		"ban_after":   "`ban_after` of the penalty.",
-		"retry_after": "When the same request would pass, such as 45s or 12m 5s.",
+		"retry_after": "When the same request would pass, such as 12m 5s; ∞: never.",
 		"ban_left":    "How long the ban still runs; in `banned`, `still_banned` and `banned_by_hand`.",
 		"limit":       "The limit that refused; for a running ban, all limits of the rule.",
 	}},
@@ -132,9 +132,9 @@ var placeholders = []struct {
 		"outcome":             "`limited`, `warned`, `banned`, `blocked` or `overloaded`; of other answers the status, such as `bad_gateway`.",
 		"status":              "The status, a number.",
 		"decision_id":         "As in the header `Stint-Decision`.",
-		"retry_after":         "When the same request would pass, such as 45s or 12m 5s.",
+		"retry_after":         "When the same request would pass, such as 12m 5s; ∞: never.",
 		"retry_after_seconds": "As in the header `Retry-After`, a number.",
-		"ban_left":            "How long the ban still runs, such as 45s or 12m 5s.",
+		"ban_left":            "How long the ban still runs, such as 12m 5s.",
 		"limit":               "The limit that refused.",
 		"limit_name":          "The name of that limit, which is that of the rule.",
 		"violations":          "How many violations count, a number.",

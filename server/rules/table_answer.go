@@ -54,9 +54,9 @@ const bodySays = "The body, with placeholders such as {message}."
 func formatRows(body schema.Shape) schema.Rows {
 	return schema.Rows{
 		{Name: "headers", Value: shaped(namesShape(schema.Token, lineShape)), Example: `{X-Error-Code: "{outcome}"}`, See: "rules.md#the-format-of-refusals",
-			Says: fmt.Sprintf("Headers that are added, %s, by name: texts of at most %d bytes, with placeholders.", upTo(errorformat.MaxHeaders), errorformat.MaxText)},
+			Says: fmt.Sprintf("Headers that are added, %s, of at most %d bytes, with placeholders.", upTo(errorformat.MaxHeaders), errorformat.MaxText)},
 		{Name: "bodies", Value: shaped(namesShape("", body)), Example: `{text/html: "<p>{message}</p>"}`, See: "rules.md#the-format-of-refusals",
-			Says: fmt.Sprintf("Bodies, %s, by media type: texts of at most %d bytes, with placeholders. The client's Accept chooses one.", upTo(errorformat.MaxBodies), errorformat.MaxBody)},
+			Says: fmt.Sprintf("Bodies by media type, %s, of at most %d bytes, with placeholders.", upTo(errorformat.MaxBodies), errorformat.MaxBody)},
 	}
 }
 

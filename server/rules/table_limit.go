@@ -13,7 +13,7 @@ import (
 func limitRows() schema.Rows {
 	return schema.Rows{
 		{Name: "amount", Value: shaped(numberShape(0, algo.Exact-1)), Required: true, Example: "100", See: "rules.md#nothing-and-no-limit",
-			Says: "How many units are allowed in the period; 0: nothing passes. How large it may be depends on the period, too."},
+			Says: "How many units are allowed in the period; 0: nothing passes. The period bounds it, too."},
 		{Name: "period", Value: shaped(durationShape("1ms", "26062d")), Example: "1m", Instead: []string{"per", "algorithm=" + stint.InFlight.String()}, Not: []string{"per"}, See: "algorithms.md",
 			Says: "The time in which the amount is allowed."},
 		{Name: "algorithm", Value: shaped(schema.Algorithm()), Computed: stint.TokenBucket.String() + "; " + stint.FixedWindow.String() + ", if the limit has per", Example: stint.FixedWindow.String(), See: "algorithms.md",
@@ -27,15 +27,15 @@ func limitRows() schema.Rows {
 		{Name: "in", Value: shaped(schema.Scalar("time zone", "^([A-Za-z][A-Za-z0-9_+/-]*)?$")), Default: "UTC", Example: "Europe/Berlin", Needs: []string{"per"}, See: "algorithms.md#windows-of-the-calendar",
 			Says: "The time zone of the calendar, by its name in the IANA database."},
 		{Name: "starts", Value: shaped(startsShape), Computed: "monday, 1 or 01-01", Example: "15", Needs: []string{"per"}, See: "algorithms.md#windows-of-the-calendar",
-			Says: "The day with which a window of per begins: of a week such as sunday, of a month from 1 to 31, of a year such as 04-06."},
+			Says: "The first day of a window: of a week such as sunday, of a month 1 to 31, of a year such as 04-06."},
 		{Name: "cost", Value: shaped(costShape), Computed: "the rule's", Example: "10", See: "rules.md#what-requests-cost",
 			Says: "What a request takes of this limit alone. A budget has none."},
 		{Name: "lease", Value: shaped(schema.Scalar("share", "^0*([1-9]|[1-4][0-9]|50)%$")), Computed: "none", Example: "5%", See: "leases.md",
-			Says: "The share of the limit that instances may have charged ahead, 1% to " + strconv.Itoa(limittext.MaxLease) + "%, so that they ask the store less often. A token_bucket or fixed_window may have it."},
+			Says: "The share of a token_bucket or fixed_window that instances may charge ahead, 1% to " + strconv.Itoa(limittext.MaxLease) + "%, to ask the store less often."},
 		{Name: "hold", Value: shaped(boolShape.OrElse(durationShape("1ms", "24h"))), Default: "false", Example: "45s", See: "holds.md",
-			Says: "The limit is held while a request runs, and charged when it ends: true, or how long a hold lasts that is not renewed (true: " + limittext.Duration(stint.DefaultHold) + ")."},
+			Says: "The limit is held while a request runs, and charged when it ends: true (" + limittext.Duration(stint.DefaultHold) + "), or how long a hold lasts that is not renewed."},
 		{Name: "retry", Value: shaped(durationShape("0s", "24h")), Default: "1s", Example: "5s", Needs: []string{"hold", "algorithm=" + stint.InFlight.String()}, See: "rules.md#what-requests-cost",
-			Says: "How long a client should wait that is refused because of what others hold, as a hint; 0s: as by default."},
+			Says: "How long to wait because of what others hold, as a hint; 0s: the default."},
 		{Name: "debt", Value: shaped(debtShape), Computed: "the rule's", Example: "5000", See: "rules.md#what-requests-cost",
 			Says: "How far charges may exceed this limit, in units or as a share of it."},
 	}
@@ -49,26 +49,26 @@ func penaltyRows() schema.Rows {
 	const longest = "36500d"
 	return schema.Rows{
 		{Name: "warn_after", Value: shaped(numberShape(0, algo.MostViolations)), Default: "0", Example: "3", Instead: []string{"ban_after"},
-			Says: "After how many violations a refusal warns that a ban comes; 0: it never does."},
+			Says: "After how many violations a refusal warns of a ban; 0: never."},
 		{Name: "ban_after", Value: shaped(numberShape(0, algo.MostViolations)), Default: "0", Example: "10", Needs: []string{"ban_for"},
-			Says: "After how many violations a key is banned; 0: it never is."},
+			Says: "After how many violations a key is banned; 0: never."},
 		{Name: "ban_for", Value: shaped(durationShape("0s", "")), Example: "15m",
 			Says: "How long the first ban lasts, at most max_ban. With ban_after, at least 1ms."},
 		{Name: "growth", Value: shaped(numberShape(1, algo.MostViolations)), Default: "1", Example: "2",
-			Says: "By which factor each ban is longer than the one before."},
+			Says: "The factor by which each ban is longer than the last."},
 		{Name: "max_ban", Value: shaped(durationShape("0s", longest)), Default: longest, Example: "7d",
-			Says: "How long a ban lasts at most, at least ban_for; 0s: as by default."},
+			Says: "The longest ban, at least ban_for; 0s: the default."},
 		{Name: "forget_after", Value: shaped(durationShape("0s", longest)), Default: limittext.Duration(algo.DefaultForget), Example: "1d",
-			Says: "How long after the last violation violations count from 0 again, and after the end of the last ban the next one is a first one, at least 1ms; 0s: as by default."},
+			Says: "How long after the last violation they count from 0 again, and after the last ban the next is a first one, at least 1ms; 0s: the default."},
 		{Name: "on_status", Value: listOf(numberShape(leastStatus, mostStatus)), Example: "[401, 404]", See: "rules.md#responses-as-violations",
-			Says: "Statuses of responses that are violations, too, " + upTo(maxStatuses) + ". Without it, only refusals are."},
+			Says: "Statuses of responses that are violations, too, " + upTo(maxStatuses) + "."},
 	}
 }
 
 func alertRows() schema.Rows {
 	return schema.Rows{
 		{Name: "name", Value: shaped(nameShape), Required: true, Example: "refused", See: "alerts.md",
-			Says: "Tells alerts apart, in all files: 1 to 64 of A-Z a-z 0-9 _ . : / -."},
+			Says: "Tells alerts apart, in all files."},
 		{Name: "when", Value: shaped(schema.Scalar("condition", "[(<=>]")), Required: true, Example: `block_rate("login") > 0.1`, See: "alerts.md#conditions",
 			Says: "The condition: a comparison of what is measured, or usage > 80% of RULE."},
 		{Name: "for", Value: shaped(durationShape("0s", limittext.Duration(maxFor))), Default: "0s", Example: "5m", See: "alerts.md",
@@ -76,10 +76,10 @@ func alertRows() schema.Rows {
 		{Name: "window", Value: shaped(durationShape(limittext.Duration(leastWindow), limittext.Duration(mostWindow))), Default: limittext.Duration(defaultWindow), Example: "5m", See: "alerts.md#conditions",
 			Says: "The time over which the condition is measured. Not for usage."},
 		{Name: "severity", Value: shaped(nameShape), Default: defaultSeverity, Example: "critical", See: "alerts.md",
-			Says: "A word of 1 to 64 of A-Z a-z 0-9 _ . : / -, such as info, warning or critical."},
+			Says: "A name such as info, warning or critical."},
 		{Name: "labels", Value: shaped(namesShape("^[A-Za-z][A-Za-z0-9_]{0,63}$", textShape)), Example: "{team: payments}", See: "alerts.md",
-			Says: "Labels that are sent with the alert, together at most " + strconv.Itoa(maxLabelBytes) + " bytes: a letter, then at most 63 of A-Z a-z 0-9 _, and a text each."},
+			Says: "Labels that are sent with the alert, together at most " + strconv.Itoa(maxLabelBytes) + " bytes. Their names are a letter, then at most 63 of A-Z a-z 0-9 _."},
 		{Name: "message", Value: shaped(textShape), Example: "More than a tenth of the logins is refused.", See: "alerts.md",
-			Says: "A line for people that is sent with the alert, of at most " + strconv.Itoa(maxAlertText) + " bytes."},
+			Says: "A line for people, sent with the alert, of at most " + strconv.Itoa(maxAlertText) + " bytes."},
 	}
 }

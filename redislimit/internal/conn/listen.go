@@ -14,7 +14,7 @@ import (
 
 // A connection that lives does not prove that messages arrive. So a listener publishes a hello to
 // itself every second, as other instances publish, and each must come back
-// (docs/decisions/0037-listening-is-proved.md).
+// (docs/decisions/0008-remembered-denials.md).
 
 const (
 	helloInterval = time.Second

@@ -12,7 +12,7 @@ import (
 
 // A primary that was demoted keeps its connections and refuses every charge; a password or
 // certificate counts only for new connections. So a Conn makes new connections beside the old ones,
-// and takes them if their server decides (docs/decisions/0037-listening-is-proved.md).
+// and takes them if their server decides (docs/decisions/0011-failures.md).
 
 // renewal is how a Conn replaces its engine. What is neither atomic nor a channel belongs to
 // keep's goroutine.

@@ -39,8 +39,8 @@ const (
 	maxPattern  = 10_000
 )
 
-// variable may be used by expressions. If you add one, resolve it in Scope.ResolveName and list
-// it in docs/rules.md.
+// variable may be used by expressions. If you add one, resolve it in Scope.ResolveName; a test
+// then asks for its line in docs/rules-reference.md.
 type variable struct {
 	name  string
 	kind  *cel.Type

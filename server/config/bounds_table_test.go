@@ -1,0 +1,153 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/internal/golden"
+)
+
+// bound is a row of docs/bounds.md. Its texts may name constants: see constants.fill. The field tests names those that
+// fail if the bound does not hold; TestBoundsAreTested of the server looks whether they are there.
+type bound struct{ of, most, beyond, tests string }
+
+var boundsOfRequests = []bound{
+	{"headers with the request line", "68 KiB", "431", "TestHeaderBombs"},
+	{"time for a TLS handshake or headers; idle connection", "10 s; 2 min", "connection closed", "TestSlowlorisIsCutOff, TestAttackHTTP2Frames, TestAttackSlowloris"},
+	{"body of the check API, line of `stint simulate`", "{server.maxCheckBody B}", "413", "TestEndlessBody, TestCheckStatuses, TestSimulateLongLines"},
+	{"checks, settlements or renewals in one call; limits of their holds", "{server.maxChecks}; {server.maxCalls}", "413", "TestCheckEachRefuses, TestHoldsRefused, TestAttackSettleManyLimits"},
+	{"keys and limits of one hold", "{server.maxHoldBytes B}", "400, nothing held", "TestHoldFits"},
+	{"body of the admin API; of a sign-in", "{server/config.MaxAdminBody B}; {server/internal/admin.maxSignIn B}", "413", "TestAdminRefusals, TestSignInRefuses"},
+	{"time to send to the check or admin API; to read the answer", "{server.smallTimeout}; check API 1 min and `max_delay`, admin API {server.answerTimeout}", "connection closed", "TestAttackUnreadAnswers"},
+	{"bodies at the gateway", "any size", "", ""},
+	{"client that does not send or read", "`body_timeout`, {default.BodyTimeout}", "408, or a begun response is cut off", "TestPace, TestUnfinishedUpload, TestAttackUnfinishedUploads, TestUnreadResponse, TestPaceSparesSlowUpstreams, TestRestOfARefusedBody"},
+	{"request that a proxy asks about, with all headers", "{server.maxHeaderBytes B}", "400, 414, 429, 431 or 500: it does not pass", "TestAttackProxyFloods"},
+	{"key", "{stint.MaxKey B}", "400", "TestBadRequests, TestKeyJSON"},
+	{"limits of one request", "{stint.MaxAsks}", "400; of shadow rules: skipped", "TestBadRequests, TestManyInShadow"},
+	{"Envoy: descriptors in a call", "{stint.MaxAsks}", "`INVALID_ARGUMENT`, 400", "TestMalformedCalls"},
+	{"Envoy: value of a descriptor", "any size", "a longer one than a key counts by SHA-256", "TestOddValues"},
+	{"Envoy: message, `/json` body; headers", "{server/envoy.maxMessage B}; {server/envoy.maxHeaders B}", "`RESOURCE_EXHAUSTED`, 413", "TestTooLarge"},
+	{"work of an expression; its texts", "{server/rules/internal/expr.MaxWork} steps; {server/rules/internal/expr.MaxText B}", "400", "TestWorkIsBounded, TestAttackExpressionBombs"},
+	{"path, header, parameter in expressions", "{server/rules/internal/expr.MaxRequestText B}", "400", "TestLongTextsOfRequests"},
+	{"body fields in expressions", "{server/rules/internal/expr.MaxBodyFields} of 64 KiB, body {server.maxBody B}", "400", "TestManyFieldsOfBodies, TestBodies"},
+	{"body that `tokens` read", "{server.maxPrompt B} decoded; above {internal/usage.fewDecoded B}, {internal/usage.mostGrowth} times what was sent; {internal/usage.maxCodings} encodings", "estimated by length; a batch gets 400", "TestDecode, TestUsageIsAskedForWhateverTheBody, TestLongBodiesAreKeptOnce, TestDecoderMemory, TestAttackLongResponsesToLargeBodies"},
+	{"response that says the cost", "{internal/usage.mostKept B} a value; decoded {internal/usage.fewDecoded B}, or {internal/usage.mostGrowth} times what was sent; {internal/usage.mostEncodings} encodings", "`unsettled`", "TestUnreadable, TestKeepsLittle"},
+	{"`X-Forwarded-For`, `Forwarded`", "{httplimit.maxHops} hops from the right, of {httplimit.longestForwarded B}", "last trusted address is the client", "TestWalkIsBounded"},
+	{"`Accept`", "{internal/errorformat.longestAccept B}", "taken as `*/*`", "TestChoose"},
+	{"HTTP/2: streams at once; waiting", "250; 1,000", "GOAWAY", "TestRapidReset"},
+	{"HTTP/2: frames without use", "{server/internal/http2conn.spareFrames}, and {server/internal/http2conn.sparePerSecond} a second", "connection closed", "TestAttackHTTP2Frames, TestHTTP2ClientsAreServed"},
+	{"HTTP/2: streams given up unanswered", "{server/internal/http2conn.mostResets}, and {server/internal/http2conn.resetsPerSecond} a second", "connection closed", "TestRapidResetOfGRPC"},
+}
+
+var boundsOfRules = []bound{
+	{"rules; limits of each", "{server/rules.maxRules}; {server/rules.maxLimits}", "set refused, the old one stays", "TestBounds"},
+	{"files; one; together", "{server/rules.maxFiles}; {internal/yamlnode.MaxFile B}; {server/rules.maxTogether B}", "refused", "TestParseFilesBounds"},
+	{"expression", "{server/rules/internal/expr.MaxExpression B}, {server/rules/internal/expr.MaxDepth} levels, constants of {server/rules/internal/expr.MaxFolded B} and {server/rules/internal/expr.MaxWork} steps, patterns of {server/rules/internal/expr.maxPattern} steps", "refused", "TestBounds, TestBudgets, TestAttackExpressionBombs, TestPatternSteps"},
+	{"expressions together", "{server/rules/internal/expr.MaxExpressions B} (120 MiB compiled), constants of {server/rules/internal/expr.MaxConstants B}, patterns of {server/rules/internal/expr.MaxPatterns} steps", "refused", "TestBudgets"},
+	{"`refusal`, `errors`", "{internal/errorformat.MaxBodies} bodies of {internal/errorformat.MaxBody B}, {internal/errorformat.MaxHeaders} headers of {internal/errorformat.MaxText B}; {internal/errorformat.MaxPlaceholders} placeholders a text", "refused", "TestNewErrorFormatErrors"},
+	{"alerts; numbers they measure", "{server/rules.maxAlerts}; {server/rules.maxMeasures}", "refused", "TestBytesOfAlerts"},
+	{"document of the fleet", "{server/internal/control.maxDocument B}", "422", "TestPushTooMuch"},
+	{"compiling for the admin API", "one reading, one writing call; {server/internal/admin.callTimeout}", "503", "TestAttackRulesCheck"},
+}
+
+var boundsOfInstances = []bound{
+	{"requests in flight, gateway and check API each", "`in_flight`, by memory, up to {server/config.defaultInFlight}", "503", "TestInFlight, TestMaxInFlight"},
+	{"their headers and bodies", "`in_flight_bytes`, an eighth of the memory", "503", "TestAttackSlowBodies, TestBytesOfBodies"},
+	{"of these, of one client", "three quarters, [less when busy](decisions/0020-room.md)", "503", "TestAttackUnfinishedUploads, TestGreedyClients"},
+	{"requests that pass", "`instance.limit`, none", "503", "TestInstanceLimit"},
+	{"connections of a listener", "`max_connections`, by memory, up to 50,000 and a third of `ulimit -n`", "closed", "TestMaxConnections, TestIdleConnections"},
+	{"requests delayed by `shape`", "`max_delayed`, {default.MaxDelayed}, for `max_delay`, {default.MaxDelay}; one client three quarters", "429, nothing charged", "TestShaping, TestShapeGivesUp, TestAttackShapeQueue, TestTurnsOfThoseThatLeave"},
+	{"counts in memory", "`max_keys`, by memory, up to {internal/counts.DefaultRoom}; of shadow rules half", "[least used evicted](#a-flood-of-invented-keys)", "TestFloodOfKeys, TestFloodThroughFallback, TestBytesOfACount, TestBytesOfARecord, TestShadowLeavesRoom"},
+	{"holds in memory; of a key and limit", "a sixteenth of `max_keys`, at least 8,192; {internal/algo.MostHolds}", "not decided ([ST024](errors.md#st024-little-room-for-holds))", "TestBytesOfAHold, TestHoldsAreBounded, TestHoldsThatRanOutAreDropped, TestHoldsSettledElsewhere, TestManyHolds"},
+	{"keys with a `lease`", "{fleet.DefaultMaxLeases}, of 256 bytes", "decided by the store", "TestLeasesFlood"},
+	{"remembered refusals; bans", "`remembered_denials`, by memory, up to {fleet.DefaultMaxDenials}, of keys up to {fleet.longestRemembered B}", "one forgotten", "TestDenialsFlood"},
+	{"spent while Redis is away; settlements it has not answered", "a 64th of the memory each, up to {fleet.DefaultMaxOwed B}", "not charged later", "TestLedgerIsBounded, TestBytesOfALedger, TestSettlementsBounded"},
+	{"wait for the store", "`decision_timeout`, {default.DecisionTimeout}, for each 64 limits of a list", "`on_store_error`", "TestStoreHangs, TestFallbackBatchEnds, TestLists"},
+	{"upstream's answer begins; ends", "[`upstream_timeout`](settings.md#upstream_timeout); `response_timeout`, none", "504, or cut off", "TestWhatSlowAnswersCost, TestResponseTimeout, TestResponseTimeoutOfGRPC, TestResponseTimeoutSparesUpgrades"},
+	{"requests in flight when it stops", "`stop_timeout`, {default.StopTimeout}", "504, or cut off", "TestServeCutsOff"},
+	{"log lines of refusals, a second", "`log.refusals`, 5, a rule; all rules 20 times", "counted in one line", "TestRefusalLinesAreBounded, TestRefusalLinesOfAllRules"},
+	{"other log lines that callers cause", "one of a kind in {internal/logline.every}", "counted", "TestAttackLog, TestLogEveryTenSeconds"},
+	{"unread log lines", "{server.maxLogWaiting B}, half for access lines", "dropped, counted", "TestLogWriterBlocked, TestAccessLinesAreDroppedFirst"},
+	{"requests kept for previews", "`recent_requests`, 4 MiB, {server.previewWindow}", "a sample of clients", "TestSampleIsConsistent, TestTooLarge"},
+	{"preview", "one, {server.previewTimeout}, {server/config.MaxPreviewKeys} keys a set", "ends early, says so", "TestPreviewIsBounded"},
+	{"spans to send", "{server/config.MaxSpans} of {server/config.spanBytes B}", "dropped, counted", "TestCollectorHangs"},
+	{"offenders of each kind", "`offenders`, {default.Offenders}", "lightest replaced; errors shown", "TestBytesOfOffenders, TestFloodOfOffenders, TestPartsAreBounded"},
+	{"keys that alerts notice", "{server/internal/alerts.mostTold}", "noticed later, `stint_alert_keys_missed_total`", "TestBytesOfAlerts, TestUsageFlood"},
+	{"webhook message", "one in {server/internal/alerts.Every}, {server/internal/alerts.mostItems} alerts of {server/internal/alerts.mostItemKeys} keys", "in the next", "TestWebhookIsAway, TestSlackIsBounded"},
+	{"manual bans; overrides; silences", "{server/rules.MaxBans}; {server/rules.MaxOverrides}; {server/rules.MaxSilences}", "refused", "TestQuotas"},
+	{"a list's networks; expressions added live", "{server/rules.MaxListedNetworks}; {server/rules.MaxListedMatches}", "refused", "TestQuotas"},
+	{"changes while the store is away", "{server/internal/control.maxPending}, 1 s each", "503", "TestChangesWithoutStoreBound"},
+	{"`state_dir`", "{server/internal/control.maxState B}, twice while written", "logged; the previous file stays", "TestStateDir, TestStateFileHostile"},
+	{"wrong admin tokens of an address", "30 a minute; {server/config.MaxWrongTokens} addresses", "429; when full, to new addresses", "TestAttackGuessedTokens, TestGuessesWhereTheTableIsFull"},
+	{"streams of `GET /v1/live`; of one caller", "{server/internal/live.MaxStreams}; {server/internal/live.maxStreamsOfOne}", "503", "TestMostStreams, TestAttackStreamsOfOneCaller"},
+	{"admin calls that read much, a kind of token", "{server/internal/admin.maxLarge}", "503 after {server/internal/admin.callTimeout}", "TestAttackLargeCalls"},
+	{"Envoy: gRPC streams; of quotas; of one address", "{server/envoy.mostStreams}; {server/envoy/quota.DefaultMaxStreams}; three quarters", "`RESOURCE_EXHAUSTED`", "TestAttackStreams, TestBounds, TestAttackStreamsOfOneAddress"},
+	{"Envoy: quota buckets; of a stream; of an address", "a 32nd of the memory, up to {server/envoy/quota.DefaultMaxBuckets}; a quarter; three quarters. Each 256 bytes of identifier (at most 4 KiB) count as one more", "`no_assignment_behavior`", "TestBounds, TestAttackBucketsOfOneAddress, TestBytesOfASubscription"},
+}
+
+// TestBoundsTable holds the tables of docs/bounds.md and the code equal.
+func TestBoundsTable(t *testing.T) {
+	const page = "../../docs/bounds.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, c := string(text), newConstants()
+	for name, rows := range map[string][]bound{"requests": boundsOfRequests, "rules": boundsOfRules, "instances": boundsOfInstances} {
+		var b strings.Builder
+		b.WriteString("| bound | at most | beyond |\n| --- | --- | --- |\n")
+		for _, r := range rows {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", c.fill(t, r.of), c.fill(t, r.most), c.fill(t, r.beyond))
+		}
+		made = between(t, made, name, b.String())
+	}
+	golden.File(t, page, between(t, made, "memory", fitted(t)))
+}
+
+// between replaces what stands between the marks of a part of a page.
+func between(t *testing.T, page, name, text string) string {
+	t.Helper()
+	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
+	before, rest, begun := strings.Cut(page, begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !begun || !ended {
+		t.Fatalf("the page has no place for the table of %s", name)
+	}
+	return before + begin + text + end + after
+}
+
+// fitted is the table of what the bounds are that depend on the memory.
+func fitted(t *testing.T) string {
+	withFiles(t, 1<<20)
+	rows := []struct {
+		name string
+		of   func(*Settings, *Footprint) string
+	}{
+		{"`max_keys`", func(s *Settings, _ *Footprint) string { return thousands(s.MaxKeys) }},
+		{"`max_connections`", func(s *Settings, _ *Footprint) string { return thousands(s.MaxConnections) }},
+		{"`instance.in_flight`", func(s *Settings, _ *Footprint) string { return thousands(s.Instance.InFlight) }},
+		{"`instance.in_flight_bytes`", func(s *Settings, _ *Footprint) string { return shown(s.Instance.Bytes, true, false) }},
+		{"`remembered_denials`", func(s *Settings, _ *Footprint) string { return thousands(s.RememberedDenials) }},
+		{"sum of all, MiB", func(_ *Settings, f *Footprint) string { return thousands(f.Sum() >> 20) }},
+	}
+	head, rule := "| memory |", "\n| --- |"
+	lines := make([]string, len(rows))
+	for _, mib := range []int64{512, 1024, 4096} {
+		s := Default()
+		s.Memory, s.Store = mib<<20, "redis://localhost"
+		f := s.FitMemory()
+		head += " " + ByteSize(s.Memory).String() + " |"
+		rule += " --: |"
+		for i, r := range rows {
+			lines[i] += " " + r.of(&s, &f) + " |"
+		}
+	}
+	var b strings.Builder
+	b.WriteString(head + rule + "\n")
+	for i, r := range rows {
+		fmt.Fprintf(&b, "| %s |%s\n", r.name, lines[i])
+	}
+	return b.String()
+}
