@@ -188,16 +188,15 @@ func TestWithFallbackCloses(t *testing.T) {
 	}
 }
 
-// The README's first two blocks of Go after its imports, compiled and run as they stand there,
+// The first two blocks of Go of docs/library.md after its imports, compiled and run as they stand there,
 // answer also where Redis is frozen, or not there at all. The packages that it imports are there.
-func TestReadmeExample(t *testing.T) {
+func TestLibraryExample(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/library.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(readme), "## Library\n")
-	_, rest, _ = strings.Cut(rest, "```go\nimport (\n")
+	_, rest, _ := strings.Cut(string(page), "```go\nimport (\n")
 	imports, rest, _ := strings.Cut(rest, ")\n```\n")
 	if out, err := exec.CommandContext(t.Context(), "go", append([]string{"vet"}, regexp.MustCompile(`github.com[\w/]+`).FindAllString(imports, -1)...)...).CombinedOutput(); err != nil || !strings.Contains(imports, "stint") {
 		t.Errorf("the imports: %v\n%s", err, out)
@@ -211,7 +210,7 @@ func TestReadmeExample(t *testing.T) {
 	use, _, _ := strings.Cut(rest, "```\n")
 	code += use
 	if !ok1 || !ok2 || !strings.Contains(code, `"redis://localhost:6379"`) {
-		t.Fatal("the README has no example of the library with a Redis")
+		t.Fatal("the page has no example of the library with a Redis")
 	}
 	server := redistest.Start(t)
 	frozen := redistest.Start(t)
@@ -237,9 +236,9 @@ func TestReadmeExample(t *testing.T) {
 	}
 }
 
-// The README's Go code is that of Example functions, which are compiled and run.
-func TestReadmeQuotes(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+// The page's Go code is that of Example functions, which are compiled and run.
+func TestLibraryQuotes(t *testing.T) {
+	page, err := os.ReadFile("../docs/library.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,8 +250,12 @@ func TestReadmeQuotes(t *testing.T) {
 		}
 		examples += spaced(string(text)) + "\n"
 	}
-	blocks := strings.Split(string(readme), "```go\n")[2:] // after the imports
-	if len(blocks) != 7 {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page)+string(readme), "```go\n")[2:] // after the imports
+	if len(blocks) != 8 {
 		t.Errorf("%d blocks of Go", len(blocks))
 	}
 	for _, block := range blocks {

@@ -35,10 +35,10 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// Those of the README do, with the rules of the README, whose lists must not hold the
+// Those of docs/server.md do, with its rules, whose lists must not hold the
 // clients that the commands limit, ban and explain.
-func TestReadme(t *testing.T) {
-	text := readText(t, "../../README.md")
+func TestServerPage(t *testing.T) {
+	text := readText(t, "../../docs/server.md")
 	_, rules, _ := strings.Cut(text, "```yaml\n")
 	rules, _, _ = strings.Cut(rules, "```")
 	_, rules, ok := strings.Cut(rules, "\ntrusted_proxies:") // what stands before are settings
@@ -46,8 +46,8 @@ func TestReadme(t *testing.T) {
 	if said := commandsOf(t, text, rules); !ok || said < 5 {
 		t.Errorf("%d commands, with these rules:\n%s", said, rules)
 	}
-	put(t, "readme.yaml", rules)
-	code, out, errs := call("", "explain", "--config", "readme.yaml", "--client", "192.0.2.7", "--method", "POST", "--path", "/login")
+	put(t, "page.yaml", rules)
+	code, out, errs := call("", "explain", "--config", "page.yaml", "--client", "192.0.2.7", "--method", "POST", "--path", "/login")
 	if code != 0 || !strings.Contains(out, "5 per 1m sliding_log") {
 		t.Errorf("explain: exit %d\n%s%s", code, out, errs)
 	}

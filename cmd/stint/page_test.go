@@ -104,7 +104,11 @@ func localGet(command string) string {
 // runPage runs the page at path.
 func runPage(t *testing.T, path string) {
 	t.Helper()
-	text := readText(t, path)
+	runText(t, path, readText(t, path))
+}
+
+func runText(t *testing.T, path, text string) {
+	t.Helper()
 	steps := stepsOf(t, path, text)
 	if len(steps) == 0 {
 		t.Fatalf("%s: no block is run", path)

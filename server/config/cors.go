@@ -33,7 +33,7 @@ func (c *CORS) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "How long a browser may keep the answer to a preflight."},
 		{Name: "methods", Value: schema.List(r, &p.Methods, func(text string) (string, error) {
 			return text, (&httplimit.CORS{Methods: []string{text}}).Check()
-		}, schema.Scalar("method", schema.Token)), Computed: "those that a preflight asks for", Example: "[GET, POST]", Not: []string{"origins=upstream"},
+		}, schema.Scalar("method", schema.Token)), Computed: "GET, HEAD, POST, PUT, PATCH, DELETE", Example: "[GET, POST]", Not: []string{"origins=upstream"},
 			Says: "The methods that pages may use."},
 		{Name: "headers", Value: schema.List(r, &p.Headers, func(text string) (string, error) {
 			return text, (&httplimit.CORS{Headers: []string{text}}).Check()
