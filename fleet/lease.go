@@ -17,7 +17,7 @@ type hotKey struct {
 	limit *stint.Limit
 
 	lease     atomic.Pointer[lease] // nil: nothing is held
-	busy      atomic.Bool           // somebody is asking for more, or thinks of it; for good, once another has its place
+	busy      atomic.Bool           // a refill is under way; stays true after eviction
 	moving    atomic.Bool           // for the moment in which what is left goes from one grant to the next
 	resets    atomic.Int64          // of the key, through this instance
 	asked     atomic.Int64          // units, since mark: what the lease does not know of

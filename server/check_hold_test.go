@@ -456,8 +456,8 @@ func TestSettleWithoutStore(t *testing.T) {
 	hold := readAnswer[answered](t, callCheck(s, "/v1/check", `{"cost":5,"hold":"60s","attrs":{"user":"ann"}}`)).Hold
 	store.set(limittest.ErrFault)
 	for _, c := range []struct{ path, body, detail string }{
-		{"/v1/settle", `{"hold":"` + hold + `","cost":7}`, "Send the call again"},
-		{"/v1/renew", `{"hold":"` + hold + `"}`, "Send the call again"},
+		{"/v1/settle", `{"hold":"` + hold + `","cost":7}`, "Retry the call; it is idempotent"},
+		{"/v1/renew", `{"hold":"` + hold + `"}`, "Retry the call; it is idempotent"},
 	} {
 		w := callCheck(s, c.path, c.body)
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), c.detail) {

@@ -166,7 +166,7 @@ func newMetrics(s *Server) *metrics {
 	m.responses = vec("stint_response_violations_total", "Responses of upstreams that counted as violations of a rule's penalty.", "rule")
 	m.holds = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stint_holds", Help: "Requests in flight through this instance that hold units by a rule."}, []string{"rule"}))
 	m.holdsEnded = vec("stint_holds_ended_total", "Requests that held units by a rule and have ended, by what became of their holds.", "rule", "result")
-	m.holdUnits = vec("stint_hold_units_total", "Units of the budgets of a rule that requests held until their end, that they did cost, and by which they cost more than they held.", "rule", "kind")
+	m.holdUnits = vec("stint_hold_units_total", "Budget units per rule: reserved, charged, and charged above the reservation.", "rule", "kind")
 	m.costsUnknown = vec("stint_costs_unknown_total", "Requests whose cost under a rule could not be read in the response.", "rule")
 	m.decideSeconds = histogram("stint_decision_seconds", "Time to decide a request, including the store's.")
 	m.storeSeconds = histogram("stint_store_seconds", "Time of a call of the store, including failed calls.")

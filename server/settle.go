@@ -312,7 +312,7 @@ func refuseHold(w http.ResponseWriter, r *http.Request, err error) {
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	refuseForNow(w, r, "The store does not answer right now. Send the call again: what is done already is not done twice.")
+	refuseForNow(w, r, "The store does not answer right now. Retry the call; it is idempotent.")
 }
 
 // refuseForNow answers 503.

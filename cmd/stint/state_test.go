@@ -151,7 +151,7 @@ func TestServeFastClock(t *testing.T) {
 		t.Errorf("status:\n%s%s", out, errs)
 	}
 	await.Until(t, "the log says so", func() bool {
-		return strings.Contains(s.log.String(), "this machine's clock differs from the store's")
+		return strings.Contains(s.log.String(), "clock skew against the store")
 	})
 	const body = `{"client":"192.0.2.1"}`
 	began := time.Now()

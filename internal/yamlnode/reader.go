@@ -39,7 +39,7 @@ const (
 	longestProblem = 1000
 )
 
-// Reader reads one file and gathers its problems. It is made by Open, for one goroutine.
+// Reader reads one file and gathers its problems. Open returns it. Not safe for concurrent use.
 type Reader struct {
 	file     string
 	data     []byte

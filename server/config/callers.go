@@ -153,7 +153,7 @@ func (r *callersReader) token(n *yamlnode.Node) {
 	}
 	r.checkNamed(n, fields, t.Name)
 	if (t.File == "") == (t.Env == "") {
-		r.Report(n, "a token needs one of file and env: where its text is found")
+		r.Report(n, "token: set file or env")
 	}
 	r.to.Tokens = append(r.to.Tokens, t)
 }

@@ -108,7 +108,7 @@ func (w *Webhook) Send(ctx context.Context, m *Message) (retry time.Duration, er
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		return 0, nil
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return 0, fmt.Errorf("it answered %d, a redirect, which is not followed: give the URL that it leads to", resp.StatusCode)
+		return 0, fmt.Errorf("webhook redirected (%d); configure the final URL", resp.StatusCode)
 	}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		retry = time.Duration(min(seconds, 3600)) * time.Second

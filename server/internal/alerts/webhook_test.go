@@ -149,7 +149,7 @@ func TestWebhookFails(t *testing.T) {
 		want                  string
 		retry                 time.Duration
 	}{
-		{url: "/redirect", want: "it answered 307, a redirect, which is not followed"},
+		{url: "/redirect", want: "webhook redirected (307)"},
 		{url: "/hang", want: "context deadline exceeded"},
 		{url: "/busy", want: "it answered 429 Too Many Requests", retry: 77 * time.Second},
 		{url: "/broken", want: "malformed HTTP"},

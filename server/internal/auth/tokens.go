@@ -16,7 +16,7 @@ import (
 )
 
 // Tokens are the bearer tokens of an API. It stores digests of them, not their texts, and
-// prints neither. It is made by OpenTokens and may be used from many goroutines at once. A nil
+// prints neither. OpenTokens returns it. Safe for concurrent use. A nil
 // Tokens has none.
 type Tokens struct {
 	sources []tokenSource // for Reload only

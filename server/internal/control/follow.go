@@ -116,7 +116,7 @@ func (c *Control) lookAtClock(ctx context.Context) error {
 		c.mu.Unlock()
 	}
 	if ahead, apart := c.clock.newlyApart(); apart {
-		c.log.Warn("this machine's clock differs from the store's, by which bans and other changes end; tokens and log lines use this machine's clock",
+		c.log.Warn("clock skew against the store; bans and overrides expire by the store's clock, tokens and log lines use this machine's",
 			"ahead", ahead.Round(time.Millisecond).String())
 	}
 	return nil

@@ -158,7 +158,7 @@ func (c *Compiler) plan(e *Expression, checked *cel.Ast) error {
 	}
 	e.folded = p.folded[root.ID()]
 	if c.constants -= p.folding.size; c.constants < 0 {
-		return fmt.Errorf("what is constant in all expressions comes to more than %d bytes", MaxConstants)
+		return fmt.Errorf("constants in all expressions exceed %d bytes", MaxConstants)
 	}
 	if c.steps -= p.steps; c.steps < 0 {
 		return fmt.Errorf("the patterns of all expressions take more than %d steps", MaxPatterns)

@@ -317,7 +317,7 @@ func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error)
 		f.size += weighUpTo(v, MaxFolded+1)
 	}
 	if f.size > MaxFolded {
-		return nil, foldError{types.NewErrWithNodeID(step.ID(), "what is constant here comes to more than %d bytes", MaxFolded).(*types.Err)}
+		return nil, foldError{types.NewErrWithNodeID(step.ID(), "constants here exceed %d bytes", MaxFolded).(*types.Err)}
 	}
 	return v, nil
 }
