@@ -71,6 +71,7 @@
 //	to decide                 ~stint:* +info +evalsha +eval +time +get +set +del
 //	                          +llen +lindex +lset +rpush +rpop +ltrim
 //	                          +pexpire +pexpireat
+//	in a Cluster, besides     +cluster|slots +cluster|shards
 //	to hold units, and list   +hget +hmget +hset +hdel +hgetall
 //	  them (Holds, Held)
 //	to look at counts         +pttl
