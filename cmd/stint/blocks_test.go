@@ -30,6 +30,7 @@ func TestBlocks(t *testing.T) {
 		"go":   goBlock, "sh": commandsBlock, "console": console,
 		"text":   func(*testing.T, string) error { return nil }, // what a program prints
 		"promql": func(*testing.T, string) error { return nil }, // package monitoring reads those
+		"nginx":  func(*testing.T, string) error { return nil }, // TestStart serves by it
 	}
 	count := map[string]int{}
 	for _, page := range pagesOf(t) {
