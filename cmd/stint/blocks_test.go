@@ -31,6 +31,7 @@ func TestBlocks(t *testing.T) {
 		"text":   func(*testing.T, string) error { return nil }, // what a program prints
 		"promql": func(*testing.T, string) error { return nil }, // package monitoring reads those
 		"nginx":  func(*testing.T, string) error { return nil }, // TestStart serves by it
+		"python": func(*testing.T, string) error { return nil }, // TestStart runs it
 	}
 	count := map[string]int{}
 	for _, page := range pagesOf(t) {
