@@ -2,10 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"io"
-
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -17,8 +17,31 @@ import (
 	"github.com/stintdev/stint/server"
 )
 
-// A block of a page, with what its first line says of it.
-var anyBlock = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
+// codeBlock is a block of code in a page.
+type codeBlock struct {
+	line  int      // of the page, from 1
+	above string   // the text after the block before
+	info  []string // what its first line says: the language first
+	body  string   // without the indentation of the block
+}
+
+// is tells whether a block is of a language, and its first line says no more.
+func (b *codeBlock) is(language string) bool { return len(b.info) == 1 && b.info[0] == language }
+
+var fenced = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
+
+func codeBlocks(page string) (all []codeBlock) {
+	end := 0
+	for _, at := range fenced.FindAllStringSubmatchIndex(page, -1) {
+		indent, body := page[at[2]:at[3]], page[at[6]:at[7]]
+		if indent != "" {
+			body = strings.ReplaceAll("\n"+body, "\n"+indent, "\n")[1:]
+		}
+		all = append(all, codeBlock{1 + strings.Count(page[:at[0]], "\n"), page[end:at[0]], strings.Fields(page[at[4]:at[5]]), body})
+		end = at[1]
+	}
+	return all
+}
 
 // Each block of code in a page is what its language says: JSON, YAML and Go are read, bash takes the
 // commands, and stint takes the arguments of each "stint …". Other tests run many of them. Blocks in
@@ -35,21 +58,17 @@ func TestBlocks(t *testing.T) {
 	}
 	count := map[string]int{}
 	for _, page := range pagesOf(t) {
-		for _, block := range anyBlock.FindAllStringSubmatch(readText(t, page), -1) {
-			indent, language, body := block[1], strings.Fields(block[2]), block[3]
-			if indent != "" {
-				body = regexp.MustCompile("(?m)^"+indent).ReplaceAllString(body, "")
-			}
-			if len(language) == 2 && language[1] == "no-run" {
+		for _, b := range codeBlocks(readText(t, page)) {
+			if len(b.info) == 2 && b.info[1] == noRun {
 				continue
 			}
-			if len(language) != 1 || checks[language[0]] == nil {
-				t.Errorf("%s: a block of %q, which nothing reads:\n%s", page, block[2], body)
+			if len(b.info) != 1 || checks[b.info[0]] == nil {
+				t.Errorf("%s:%d: a block of %q, which nothing reads", page, b.line, b.info)
 				continue
 			}
-			count[language[0]]++
-			if err := checks[language[0]](t, body); err != nil {
-				t.Errorf("%s: %v:\n%s", page, err, body)
+			count[b.info[0]]++
+			if err := checks[b.info[0]](t, b.body); err != nil {
+				t.Errorf("%s:%d: %v", page, b.line, err)
 			}
 		}
 	}
@@ -100,17 +119,11 @@ func commandsBlock(t *testing.T, text string) error {
 	c := exec.CommandContext(t.Context(), "bash", "-n")
 	c.Stdin = strings.NewReader(text)
 	if said, err := c.CombinedOutput(); err != nil {
-		t.Errorf("bash: %s", said)
-		return err
+		return fmt.Errorf("bash: %w: %s", err, said)
 	}
 	for _, call := range callOfStint.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
 		errs := server.NewLogWriter(io.Discard)
-		root := newProgram(strings.NewReader(""), io.Discard, errs)
-		var args []string
-		for _, word := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(call[1], -1) {
-			args = append(args, strings.Trim(word, `'"`))
-		}
-		command, rest, err := root.Find(args)
+		command, rest, err := newProgram(strings.NewReader(""), io.Discard, errs).Find(plainWords(call[1]))
 		if err == nil {
 			err = command.ParseFlags(rest)
 		}
@@ -119,8 +132,7 @@ func commandsBlock(t *testing.T, text string) error {
 		}
 		errs.Close(0)
 		if err != nil {
-			t.Errorf("stint %s", call[1])
-			return err
+			return fmt.Errorf("stint %s: %w", call[1], err)
 		}
 	}
 	return nil

@@ -10,9 +10,8 @@ import (
 )
 
 var (
-	shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
-	shellWord  = regexp.MustCompile(`"[^"]*"|[^\s"]+`)
-	untilWord  = regexp.MustCompile(`--until \S+`)
+	wordOrQuote = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s"']+`)
+	untilWord   = regexp.MustCompile(`--until \S+`)
 )
 
 // Of the commands in docs/operations.md, those that exit with 1 here: their numbers
@@ -62,6 +61,14 @@ func readText(t *testing.T, path string) string {
 	return string(text)
 }
 
+// plainWords are the words of a command where the shell has nothing to do but to take off quotes.
+func plainWords(command string) (words []string) {
+	for _, word := range wordOrQuote.FindAllString(command, -1) {
+		words = append(words, strings.Trim(word, `'"`))
+	}
+	return words
+}
+
 // commandsOf makes the calls in the shell blocks of a document in order, but for
 // those that serve or read recorded traffic, and returns how many. What stands after
 // > is written.
@@ -70,8 +77,11 @@ func commandsOf(t *testing.T, text, rules string) (said int) {
 	t.Setenv("STINT_ADMIN", f.all[0].admin)
 	t.Chdir(t.TempDir())
 	put(t, "stint.yaml", rules)
-	for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
-		for line := range strings.Lines(block[1]) {
+	for _, block := range codeBlocks(text) {
+		if !block.is("sh") {
+			continue
+		}
+		for line := range strings.Lines(block.body) {
 			line, ok := strings.CutPrefix(line, "stint ")
 			if !ok || strings.HasPrefix(line, "simulate ") || strings.HasPrefix(line, "serve ") {
 				continue
@@ -79,10 +89,7 @@ func commandsOf(t *testing.T, text, rules string) (said int) {
 			line, _, _ = strings.Cut(line, " #")
 			line, file, _ := strings.Cut(strings.TrimSpace(line), " > ")
 			line = untilWord.ReplaceAllString(line, "--until "+time.Now().Add(time.Hour).Format(time.RFC3339))
-			var args []string
-			for _, word := range shellWord.FindAllString(line, -1) {
-				args = append(args, strings.Trim(word, `"`))
-			}
+			args := plainWords(line)
 			switch {
 			case args[0] == "watch":
 				args = append(args, "--lines=1") // it has no end of its own

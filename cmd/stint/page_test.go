@@ -26,11 +26,13 @@ import (
 // "go get" of this module gets the source that is tested. The shell has a network and processes of its
 // own: a page names its ports as it likes, and all that it starts ends with it.
 
+// noRun is the word of blocks that no test runs.
+const noRun = "no-run"
+
 // pageTimeout is after how long a page that hangs fails.
 const pageTimeout = 2 * time.Minute
 
 var (
-	pageBlock = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$")
 	namedFile = regexp.MustCompile("`([^`\n]+)`:\\s*$")
 	goGet     = regexp.MustCompile(`(?m)^go get (github\.com/stintdev/stint(/\w+)?)\b.*$`)
 )
@@ -57,24 +59,21 @@ type pageStep struct {
 
 func stepsOf(t *testing.T, path, text string) (steps []pageStep) {
 	t.Helper()
-	end := 0
-	for _, at := range pageBlock.FindAllStringSubmatchIndex(text, -1) {
-		info, body, above := strings.Fields(text[at[2]:at[3]]), text[at[4]:at[5]], text[end:at[0]]
-		end = at[1]
-		step := pageStep{line: 1 + strings.Count(text[:at[0]], "\n"), body: body}
-		file := namedFile.FindStringSubmatch(above)
+	for _, b := range codeBlocks(text) {
+		step := pageStep{line: b.line, body: b.body}
+		file := namedFile.FindStringSubmatch(b.above)
 		switch {
-		case len(info) == 0:
+		case len(b.info) == 0:
 			t.Fatalf("%s:%d: a block without a language", path, step.line)
-		case len(info) > 1 && info[1] == "no-run":
+		case len(b.info) > 1 && b.info[1] == noRun:
 			continue
-		case info[0] == "sh":
-			step.commands = goGet.ReplaceAllStringFunc(body, localGet)
-		case info[0] == "text":
+		case b.info[0] == "sh":
+			step.commands = goGet.ReplaceAllStringFunc(b.body, localGet)
+		case b.info[0] == "text":
 			if len(steps) == 0 || steps[len(steps)-1].commands == "" || steps[len(steps)-1].prints != nil {
 				t.Fatalf("%s:%d: a block of text that follows no commands", path, step.line)
 			}
-			steps[len(steps)-1].prints = &body
+			steps[len(steps)-1].prints = &b.body
 			continue
 		case file == nil:
 			continue

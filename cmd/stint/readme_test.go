@@ -20,6 +20,18 @@ func TestReadme(t *testing.T) {
 	if words > 700 {
 		t.Errorf("it has %d words, want at most 700", words)
 	}
+	measured := readText(t, "../../docs/benchmarks.md")
+	_, figures, _ := strings.Cut(text, "\n## Three figures\n")
+	figures, _, _ = strings.Cut(figures, "\n## ")
+	all := regexp.MustCompile(`\d\.\d+`).FindAllString(figures, -1)
+	for _, figure := range all {
+		if !strings.Contains(measured, figure+" (") {
+			t.Errorf("docs/benchmarks.md has no %s", figure)
+		}
+	}
+	if len(all) < 3 {
+		t.Errorf("figures: %q", all)
+	}
 	commands := regexp.MustCompile("(?m)^make run .*\nmake test .*$")
 	if len(commands.FindAllString(text, -1)) != 1 || !strings.Contains(text, "```sh\nmake run ") {
 		t.Fatal("it does not begin with make run and make test")

@@ -140,11 +140,11 @@ func listen(s *config.Settings, gateway bool, by *supervisor) (server.Listeners,
 		name, address string
 		wanted        bool
 		to            *net.Listener
-		flag          string
+		path          string // of the setting
 	}{
-		{"check API", s.CheckListen, s.CheckListen != config.Off, &all.Check, "check-listen"},
-		{"probes", s.ProbeListen, s.ProbeListen != config.Off, &all.Probes, "probe-listen"},
-		{"admin API", s.Admin.Listen, s.Admin.Listen != config.Off, &all.Admin, "admin-listen"},
+		{"check API", s.CheckListen, s.CheckListen != config.Off, &all.Check, "check_listen"},
+		{"probes", s.ProbeListen, s.ProbeListen != config.Off, &all.Probes, "probe_listen"},
+		{"admin API", s.Admin.Listen, s.Admin.Listen != config.Off, &all.Admin, "admin.listen"},
 		{"gateway", s.Listen, gateway, &all.Gateway, "listen"},
 	} {
 		if !d.wanted {
@@ -156,12 +156,12 @@ func listen(s *config.Settings, gateway bool, by *supervisor) (server.Listeners,
 		}
 		if err != nil {
 			all.Close()
-			without := "; without it: --" + d.flag + " off"
+			flag := strings.NewReplacer("_", "-", ".", "-").Replace(d.path)
+			without := "; without it: --" + flag + " off"
 			if d.name == "gateway" { // without it, there are no routes
 				without = ""
 			}
-			variable := "STINT_SERVER_" + strings.ToUpper(strings.ReplaceAll(d.flag, "-", "_"))
-			return server.Listeners{}, fmt.Errorf("%s: %w (elsewhere: --%s ADDRESS, or %s=ADDRESS%s)", d.name, err, d.flag, variable, without)
+			return server.Listeners{}, fmt.Errorf("%s: %w (elsewhere: --%s ADDRESS, or %s=ADDRESS%s)", d.name, err, flag, config.VariableName(d.path), without)
 		}
 		*d.to = l
 		by.log.Info(d.name, "address", l.Addr().String())

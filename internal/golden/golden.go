@@ -74,6 +74,18 @@ func File(t *testing.T, path, made string) {
 	}
 }
 
+// Between is page with text between the marks of name, "<!-- name -->" and "<!-- /name -->".
+func Between(t *testing.T, page, name, text string) string {
+	t.Helper()
+	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
+	before, rest, begun := strings.Cut(page, begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !begun || !ended {
+		t.Fatalf("the page has no marks of %s", name)
+	}
+	return before + begin + text + end + after
+}
+
 // around is how many lines are shown before and after those that differ first.
 const around = 12
 

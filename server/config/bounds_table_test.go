@@ -101,21 +101,9 @@ func TestBoundsTable(t *testing.T) {
 		for _, r := range rows {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", c.fill(t, r.of), c.fill(t, r.most), c.fill(t, r.beyond))
 		}
-		made = between(t, made, name, b.String())
+		made = golden.Between(t, made, name, b.String())
 	}
-	golden.File(t, page, between(t, made, "memory", fitted(t)))
-}
-
-// between replaces what stands between the marks of a part of a page.
-func between(t *testing.T, page, name, text string) string {
-	t.Helper()
-	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
-	before, rest, begun := strings.Cut(page, begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !begun || !ended {
-		t.Fatalf("the page has no place for the table of %s", name)
-	}
-	return before + begin + text + end + after
+	golden.File(t, page, golden.Between(t, made, "memory", fitted(t)))
 }
 
 // fitted is the table of what the bounds are that depend on the memory.

@@ -148,6 +148,11 @@ func Variable(path string, row *schema.Row) string {
 	if !row.Shape.IsScalar() && !slices.ContainsFunc(row.Or, func(s schema.Shape) bool { return s.IsScalar() }) || strings.Contains(path, "[]") || strings.Contains(path, ".NAME") {
 		return ""
 	}
+	return VariableName(path)
+}
+
+// VariableName is the name of the variable that gives the setting at path, such as admin.listen.
+func VariableName(path string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 

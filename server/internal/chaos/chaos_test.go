@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/await"
+	"github.com/stintdev/stint/internal/golden"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -162,13 +163,7 @@ func publish(t *testing.T, name string, lines []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
-	head, rest, ok1 := strings.Cut(string(b), begin)
-	_, tail, ok2 := strings.Cut(rest, end)
-	if !ok1 || !ok2 {
-		t.Fatalf("%s has no markers for %s", file, name)
-	}
-	text := head + begin + strings.Join(lines, "\n") + "\n" + end + tail
+	text := golden.Between(t, string(b), name, strings.Join(lines, "\n")+"\n")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
