@@ -30,7 +30,7 @@ import (
 const noRun = "no-run"
 
 // pageTimeout is after how long a page that hangs fails.
-const pageTimeout = 2 * time.Minute
+const pageTimeout = 5 * time.Minute
 
 var (
 	namedFile = regexp.MustCompile("`([^`\n]+)`:\\s*$")

@@ -36,10 +36,10 @@ func TestReadme(t *testing.T) {
 	if len(commands.FindAllString(text, -1)) != 1 || !strings.Contains(text, "```sh\nmake run ") {
 		t.Fatal("it does not begin with make run and make test")
 	}
-	run := `git clone -q "$STINT_SOURCE" . && make -s run`
+	run := "git clone -q \"$STINT_SOURCE\" clone\ncd clone\nunset GOFLAGS GOWORK\nmake -s run"
 	if testing.Short() {
-		run = `mkdir bin && ln -s "$(command -v stint)" bin/stint && bin/stint serve --demo`
+		run = "mkdir bin\nln -s \"$(command -v stint)\" bin/stint\nbin/stint serve --demo"
 	}
-	ready := "curl -s -o /dev/null --retry 100 --retry-delay 1 --retry-connrefused http://localhost:8080/"
-	runText(t, path, commands.ReplaceAllLiteralString(text, "{ "+run+"; } >run.log 2>&1 &\n"+ready))
+	const ready = "curl -s -o /dev/null --retry 280 --retry-delay 1 --retry-connrefused http://localhost:8080/"
+	runText(t, path, commands.ReplaceAllLiteralString(text, run+" >run.log 2>&1 &\n"+ready))
 }
