@@ -21,10 +21,11 @@ func TestGuardedFromAnotherProcess(t *testing.T) {
 	desk := guard.For(nil)
 
 	ann := stint.WithSubject(t.Context(), "ann")
+	await.Until(t, "the store answers the desk", func() bool { _, err := desk.Peek(ann, 1); return err == nil })
 	if found, err := desk.Pardon(ann, 1); found || err != nil {
 		t.Errorf("a pardon before the first call: %v, %v", found, err)
 	}
-	await.Until(t, "the store answers", func() bool { _, err := load.Call(ann, 1); return err == nil })
+	await.Until(t, "the store answers the load", func() bool { _, err := load.Call(ann, 1); return err == nil })
 	var refused *stint.RefusedError
 	for range 3 {
 		if _, err := load.Call(ann, 1); !errors.As(err, &refused) {
