@@ -14,11 +14,11 @@ var (
 	untilWord   = regexp.MustCompile(`--until \S+`)
 )
 
-// Of the commands in docs/operations.md, those that exit with 1 here: their numbers
+// Of the commands in the pages for operators, those that exit with 1 here: their numbers
 // and IDs are examples, and a diff tells that there is one.
 var exitsWith1 = regexp.MustCompile(`^(ban lift pwnwlyfpen|override remove mbq2hjzt5x|rules rollback 7|rules diff|key release )`)
 
-// The rules that docs/operations.md has in mind.
+// The rules that docs/operations.md has in mind, and the pages that go on from there.
 const operationsRules = `
 tiers: {gold: attrs.plan == "gold"}
 rules:
@@ -27,9 +27,13 @@ rules:
   - {name: chat, match: operation == "chat", key: attrs.user, limits: [100000 per 1m fixed_window hold, 4 in_flight]}
 `
 
-// The commands of docs/operations.md, one after the other, do what they say.
+// The commands of the pages for operators, one after the other, do what they say.
 func TestOperations(t *testing.T) {
-	if said := commandsOf(t, readText(t, "../../docs/operations.md"), operationsRules); said < 25 {
+	var text strings.Builder
+	for _, page := range []string{"operations", "deployment", "access"} {
+		text.WriteString(readText(t, "../../docs/"+page+".md"))
+	}
+	if said := commandsOf(t, text.String(), operationsRules); said < 25 {
 		t.Errorf("%d commands", said)
 	}
 }

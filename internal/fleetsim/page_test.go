@@ -12,7 +12,7 @@ func page(all []pair) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Leases, simulated
 
-This page shows how many calls of the store [leases](operations.md#hot-keys) save, and what they cost. `+"`make fleet`"+` prints all cases and writes the page and the picture: the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. [Decision 9](decisions/0009-leases.md) says why nothing passes beyond the limit.
+This page shows how many calls of the store [leases](deployment.md#hot-keys) save, and what they cost. `+"`make fleet`"+` prints all cases and writes the page and the picture: the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. [Decision 9](decisions/0009-leases.md) says why nothing passes beyond the limit.
 
 ![Calls of the store per decision, with leases and without](leases.svg)
 

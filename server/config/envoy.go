@@ -113,7 +113,7 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 	}...)
 	rows = append(rows, e.Stats.rows(r)...)
 	return append(rows, schema.Rows{
-		{Name: "tls", Value: readTLS(r, &e.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "operations.md#tls",
+		{Name: "tls", Value: readTLS(r, &e.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "access.md#tls",
 			Says: "The certificate of listen. Without it, connections are in clear text."},
 		{Name: "client_name", Value: schema.Text(r, &e.ClientName, "name"), Example: "envoy.internal", Needs: []string{"tls.client_ca"},
 			Says: "A name that the certificates of callers must have."},

@@ -112,7 +112,7 @@ func (route *Route) rows(r *yamlnode.Reader) schema.Rows {
 		})
 	}
 	return schema.Rows{
-		{Name: "name", Value: schema.Parsed(r, &route.Name, parseRouteName, schema.Scalar("name", schema.Name)), Example: "users", See: "operations.md#names-of-routes",
+		{Name: "name", Value: schema.Parsed(r, &route.Name, parseRouteName, schema.Scalar("name", schema.Name)), Example: "users", See: "deployment.md#names-of-routes",
 			Says: "What rules read as request.route of requests that take this route."},
 		{Name: "host", Value: schema.Text(r, &route.Host, "host"), Computed: "any", Example: "api.example.com",
 			Says: "Host of the request, without a port."},
@@ -120,7 +120,7 @@ func (route *Route) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "Prefix of the request's path, in whole segments: /v1 matches /v1 and /v1/users, not /v10."},
 		{Name: "upstream", Value: schema.Parsed(r, &route.Upstream, ParseUpstream, schema.Scalar("URL", "^"+schema.AnyCase("http", "https", "h2c")+"://[^/?#]")).Expanding(r), Required: true, Example: `"http://localhost:9000"`, Flag: "upstream",
 			Says: "URL that requests go to: http, https, or h2c (HTTP/2 without TLS). A path in it comes before the request's."},
-		{Name: "tls", Value: readUpstreamTLS(r, &route.TLS), Example: "{ca: /etc/stint/upstream.pem}", See: "operations.md#upstreams",
+		{Name: "tls", Value: readUpstreamTLS(r, &route.TLS), Example: "{ca: /etc/stint/upstream.pem}", See: "deployment.md#upstreams",
 			Says: "Certificates for an upstream of https."},
 		{Name: "body_timeout", Value: timeout("body_timeout", &route.BodyTimeout, hour), Computed: "that of the section server", Example: "5m",
 			Says: "Replaces body_timeout for this route."},
