@@ -164,7 +164,7 @@ func TestTransportsObeyTogether(t *testing.T) {
 	redis := redistest.Start(t)
 	var clients []*http.Client
 	for range 3 {
-		store, err := redislimit.Open(t.Context(), redis.URL()+"?timeout=30s")
+		store, err := redislimit.Connect(t.Context(), redis.URL()+"?timeout=30s", redislimit.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
