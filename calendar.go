@@ -182,7 +182,7 @@ func planOfCalendar(s *Spec) (algo.Plan, error) {
 	case s.Period != 0:
 		return algo.Plan{}, fmt.Errorf("period %s: a limit per %s has no period", s.Period, per)
 	case s.Algorithm != FixedWindow && s.Algorithm != TokenBucket:
-		return algo.Plan{}, fmt.Errorf("%s per %s: only a fixed_window can be one of the calendar", s.Algorithm, per)
+		return algo.Plan{}, fmt.Errorf("%s per %s: only fixed_window can follow the calendar", s.Algorithm, per)
 	}
 	s.Algorithm = FixedWindow
 	return algo.NewCalendarPlan(s.Amount, windows, s.Burst, int64(s.Buckets))

@@ -61,9 +61,9 @@ func TestParseCalendarRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"5 per months":                                 `period "months": must be a duration such as 500ms, 10s, 1m30s, 24h or 7d, or day, week, month or year`,
 		"5 per 1 month":                                `period "1"`,
-		"5 per month token_bucket":                     "token_bucket per month: only a fixed_window can be one of the calendar",
-		"5 per month sliding_log":                      "sliding_log per month: only a fixed_window",
-		"5 per month token_bucket burst 9":             "only a fixed_window",
+		"5 per month token_bucket":                     "token_bucket per month: only fixed_window can follow the calendar",
+		"5 per month sliding_log":                      "sliding_log per month: only fixed_window",
+		"5 per month token_bucket burst 9":             "only fixed_window",
 		"5 per month burst 9":                          "burst 9: only token_bucket and leaky_bucket have a burst",
 		"5 per month buckets 9":                        "buckets 9: only sliding_window has sub-windows",
 		"5 per month in":                               `"in": a time zone must follow`,

@@ -210,7 +210,7 @@ func addHold(s *Spec, p *algo.Plan) error {
 	case s.Hold != 0 && !isHoldTime(s.Hold):
 		return fmt.Errorf("hold %s: must be from 1ms to 24h and a whole number of microseconds", s.Hold)
 	case s.Hold > 0 && s.Algorithm == LeakyBucket:
-		return fmt.Errorf("hold: a leaky_bucket cannot be held, because it tells its delay when a request starts")
+		return fmt.Errorf("hold: a leaky_bucket cannot hold, because it sets the delay when a request starts")
 	case s.Hold > 0:
 		p.Hold = s.Hold.Microseconds()
 	}

@@ -50,7 +50,7 @@ func TestParseHeldLimits(t *testing.T) {
 
 func TestHeldLimitsRefuse(t *testing.T) {
 	for text, want := range map[string]string{
-		"5 per 1m leaky_bucket hold":     "a leaky_bucket cannot be held",
+		"5 per 1m leaky_bucket hold":     "a leaky_bucket cannot hold",
 		"5 per 1m hold lease 5%":         "a limit that is held cannot be leased",
 		"5 per 1m hold 999us":            "hold 999µs: must be from 1ms to 24h",
 		"5 per 1m hold 25h":              "hold 25h0m0s: must be from 1ms to 24h",

@@ -152,7 +152,7 @@ func parseSpec(f []string) (Spec, error) {
 			return s, err
 		}
 		if s.Algorithm = Algorithm(kind); s.Calendar.Unit != 0 && s.Algorithm != FixedWindow {
-			return s, fmt.Errorf("%s per %s: only a fixed_window can be one of the calendar", s.Algorithm, s.Calendar.Unit)
+			return s, fmt.Errorf("%s per %s: only fixed_window can follow the calendar", s.Algorithm, s.Calendar.Unit)
 		}
 		f = f[1:]
 	}

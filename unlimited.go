@@ -43,7 +43,7 @@ func newUnlimited(s Spec) *Limit {
 // so that counts of larger amounts are never read by it.
 func newNothing(s Spec) (*Limit, error) {
 	if s.Burst != 0 {
-		return nil, fmt.Errorf("limit: burst %d: a limit that lets nothing pass has none", s.Burst)
+		return nil, fmt.Errorf("limit: burst %d: a limit that allows nothing has no burst", s.Burst)
 	}
 	one := s
 	one.Amount = 1

@@ -87,7 +87,7 @@ func (b Budget) Decide() Decide {
 		a := Answer{Decision: d, Each: each, Units: units(asks), Usage: b.Usage}
 		a.OnEnd = func(ctx context.Context, resp *Response) {
 			if err := b.settle(ctx, held, resp); err != nil {
-				slog.Default().Warn("httplimit: what a request did cost could not be charged", "error", err)
+				slog.Default().Warn("httplimit: the final cost of a request could not be charged", "error", err)
 			}
 		}
 		return a, nil

@@ -98,7 +98,7 @@ func checkOrigin(text string) error {
 		return fmt.Errorf("origin %.60q: * stands for the first label of a host, as in https://*.example.com, or alone for all origins", text)
 	}
 	if name, _, _ := strings.Cut(base, ":"); wildcard && name != "localhost" && !strings.Contains(strings.Trim(name, "."), ".") {
-		return fmt.Errorf("origin %.60q: it would let in strangers, who can have any name in %s", text, name)
+		return fmt.Errorf("origin %.60q: it would allow strangers: anybody can have a name under %s", text, name)
 	}
 	return nil
 }

@@ -266,7 +266,7 @@ func TestNewErrorFormatErrors(t *testing.T) {
 		"0 headers and 17 bodies: at most 16 and 16":                                            {Bodies: make([]httplimit.ErrorBody, 17)},
 		"at character 1: must have 1 to 65536 bytes":                                            {Bodies: body("text/plain", strings.Repeat("x", 65537), 0)},
 		"body text/plain: at character 577: more than 64 placeholders":                          {Bodies: body("text/plain", strings.Repeat("{message}", 65), 0)},
-		`code "ok": not one of gRPC`:                                                            {Code: "ok"},
+		`code "ok": not an error code of gRPC`:                                                  {Code: "ok"},
 		"gRPC message: at character 1: must be one line":                                        {GRPCMessage: "a\nb"},
 		"gRPC message: at character 2: unknown placeholder {outcomes}: did you mean {outcome}?": {GRPCMessage: "é{outcomes}"},
 	} {

@@ -121,7 +121,7 @@ func (s *Store) runEnvoy(ctx context.Context, all ...*envoyRequest) {
 	case err != nil:
 		err = fmt.Errorf("redislimit: %w", markNotCharged(err))
 	case len(numbers) == 1:
-		err = fmt.Errorf("redislimit: a count of Envoy's rate limit service holds a value that is no number: %w", fleet.ErrBroken)
+		err = fmt.Errorf("redislimit: a count of Envoy's rate limit service holds a value that is not a number: %w", fleet.ErrBroken)
 	case len(numbers) != len(all)+len(keys):
 		err = badReply("%T, %d numbers for %d counts", reply, len(numbers), len(keys))
 	}

@@ -71,7 +71,7 @@ func (b Budget) Decide() Decide {
 		held := stint.Internal(friend.Of{}).Keep(b.Limiter, &request, each, &d)
 		return Answer{Decision: d, Each: each, OnEnd: func(ctx context.Context, e *End) {
 			if err := b.settle(ctx, held, e); err != nil {
-				slog.Default().Warn("rpclimit: what a call did cost could not be charged", "error", err)
+				slog.Default().Warn("rpclimit: the final cost of a call could not be charged", "error", err)
 			}
 		}}, nil
 	}

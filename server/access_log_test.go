@@ -242,7 +242,7 @@ func TestAccessLinesAreDroppedFirst(t *testing.T) {
 		defer to.mu.Unlock()
 		text := to.text.String()
 		missing := 0.0
-		for _, l := range lines(t, text, "log lines are missing here, because the log was not read") { // in JSON, too
+		for _, l := range lines(t, text, "log lines are missing here, because the log's reader was too slow") { // in JSON, too
 			missing += l["lines"].(float64)
 		}
 		if n := len(lines(t, text, "audit")); n != 100 || missing != float64(dropped) {

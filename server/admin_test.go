@@ -301,7 +301,7 @@ func TestOnePartKeys(t *testing.T) {
 	o.want(200, "POST", "/v1/keys/refund", `{"rule":"one","key":"ann","cost":1}`, `"used":3`)
 	o.want(200, "POST", "/v1/keys/reset", `{"rule":"one","key":"ann"}`, `"used":0`)
 	o.want(200, "POST", "/v1/keys/show", `{"rule":"text","key":"ann"}`, `"key":"ann"`)
-	o.want(422, "POST", "/v1/bans", `{"rule":"text","key":["ann"]}`, "which is no list")
+	o.want(422, "POST", "/v1/bans", `{"rule":"text","key":["ann"]}`, "which is not a list")
 	for _, key := range []string{`"ann\u0000"`, `"a\u0000b"`} {
 		o.want(400, "POST", "/v1/keys/show", `{"rule":"one","key":`+key+`}`, "NUL")
 	}

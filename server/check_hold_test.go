@@ -272,7 +272,7 @@ func TestHoldsRefused(t *testing.T) {
 		{"/v1/settle", `{"cost":1}`, 400, "hold: want the hold that /v1/check returned"},
 		{"/v1/settle", `{"hold":"` + hold + `","cost":-1}`, 400, "cost: -1: must not be negative"},
 		{"/v1/settle", `{"hold":"` + hold + `","costs":{"tokens":-1}}`, 400, "costs: -1: must not be negative"},
-		{"/v1/settle", `{"hold":"` + hold + `","costs":{"calls":1}}`, 400, `costs: rule "calls" holds nothing in this hold`},
+		{"/v1/settle", `{"hold":"` + hold + `","costs":{"calls":1}}`, 400, `costs: this hold has nothing of rule "calls"`},
 		{"/v1/settle", `{"hold":"` + hold + `","costs":{"tokens":1,"tokens":2}}`, 400, `costs: "tokens" is given twice`},
 		{"/v1/settle", `{"hold":"` + hold + `","again":true}`, 400, `unknown field "again"`},
 		{"/v1/settle", `{"hold":"` + hold[:20] + `"}`, 400, "hold: it is not a hold that this API returned"},

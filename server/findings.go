@@ -111,7 +111,7 @@ func (s *Server) foundUnheld(set *served, r *rules.Rule, l *stint.Limit) {
 	if !rules.IsBudget(l) {
 		does = "in_flight only says whether one more would fit"
 	}
-	f := rules.Finding{Code: rules.CodeNoEnd, Text: fmt.Sprintf("rule %q met a request of which the end is not seen, so that nothing is held of %s: %s; "+
+	f := rules.Finding{Code: rules.CodeNoEnd, Text: fmt.Sprintf("rule %q saw a request whose end Stint cannot see, so nothing of %s is held: %s; "+
 		"let such requests pass through the gateway, or let checks ask with hold and settle", r.Name, l.Terms(), does)}
 	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	set.noticed.add(f)
@@ -142,7 +142,7 @@ func (s *Server) foundUnread(r *rules.Rule) {
 	if r.After == "" {
 		where = "tokens: " + r.Tokens.API.String()
 	}
-	f := rules.Finding{Code: rules.CodeNoCost, Text: fmt.Sprintf("rule %q: none of %d responses said what its request did cost, as %s expects it, so that unsettled decides about each; "+
+	f := rules.Finding{Code: rules.CodeNoCost, Text: fmt.Sprintf("rule %q: none of %d responses said the cost of its request as %s expects it, so unsettled decides about each; "+
 		"compare a response of the upstream with the rule", r.Name, unreadResponses, where)}
 	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	s.set.Load().noticed.add(f)

@@ -123,8 +123,8 @@ func TestHeldWhereNoEndIsSeen(t *testing.T) {
 	for _, c := range []struct {
 		rules, want, says string
 	}{
-		{`rules: [{name: r, limits: [9 per 1m, 4 in_flight]}]`, "ST020", "4 in_flight: in_flight only says"},
-		{`rules: [{name: r, limits: [9 per 1m fixed_window hold]}]`, "ST020", "9 per 1m fixed_window hold: a budget is charged"},
+		{`rules: [{name: r, limits: [9 per 1m, 4 in_flight]}]`, "ST020", "4 in_flight is held: in_flight only says"},
+		{`rules: [{name: r, limits: [9 per 1m fixed_window hold]}]`, "ST020", "9 per 1m fixed_window hold is held: a budget is charged"},
 		{`rules: [{name: r, limits: [9 per 1m]}, {name: q, mode: shadow, limits: [4 in_flight]}]`, "", ""},
 		{`rules: [{name: r, limits: [9 per 1m]}, {name: q, match: 'operation == "other"', limits: [4 in_flight]}]`, "", ""},
 	} {

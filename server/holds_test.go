@@ -173,7 +173,7 @@ func TestFailedRequestsHoldNothing(t *testing.T) {
 		body               bool
 		want               int
 	}{
-		{"the store does not answer, and a rule denies then", "mode: shadow,", `{name: other, key: client.ip, limits: [9 per 1h], on_store_error: deny}`, false, 503},
+		{"the store does not answer, and a rule has on_store_error: deny", "mode: shadow,", `{name: other, key: client.ip, limits: [9 per 1h], on_store_error: deny}`, false, 503},
 		{"a body that does not come as it says", "", `{name: other, mode: shadow, match: 'has(body.model)', key: client.ip, limits: [9 per 1h]}`, true, 400},
 	} {
 		store := &failsAbout{key: "127.0.0.1"}

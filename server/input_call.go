@@ -38,7 +38,7 @@ func (q *checkInput) completeCall() error {
 	case len(q.Descriptors.List) == 0:
 		return errors.New("domain: want descriptors, too")
 	case q.Operation != "" || q.Attrs != nil:
-		return errors.New("domain: operation and attrs are those of the call, and cannot be given")
+		return errors.New("domain: operation and attrs come from Envoy's call; leave them out")
 	}
 	for i := range q.Descriptors.List {
 		d := &q.Descriptors.List[i]

@@ -60,8 +60,8 @@ func TestReadCallRefuses(t *testing.T) {
 		limit(`{"unit": "DAY"}`):                                       "descriptors: descriptor 1: limit: want requests_per_unit",
 		limit(`{"unit": "DAY", "requests_per_unit": 1e-3}`):            "descriptors: descriptor 1: limit: requests_per_unit: want a whole number, have 1e-3",
 		limit(`{"unit": "day", "requests_per_unit": 4294967296}`):      "descriptors: descriptor 1: limit: requests_per_unit: 4294967296: must be at most 4294967295",
-		`{"operation": "o", ` + one(`{"entries": [{"key": "k"}]}`)[1:]: "domain: operation and attrs are those of the call, and cannot be given",
-		`{"attrs": {}, ` + one(`{"entries": [{"key": "k"}]}`)[1:]:      "domain: operation and attrs are those of the call, and cannot be given",
+		`{"operation": "o", ` + one(`{"entries": [{"key": "k"}]}`)[1:]: "domain: operation and attrs come from Envoy's call; leave them out",
+		`{"attrs": {}, ` + one(`{"entries": [{"key": "k"}]}`)[1:]:      "domain: operation and attrs come from Envoy's call; leave them out",
 	} {
 		_, err := ReadInput([]byte(body))
 		if !errors.Is(err, stint.ErrRequest) || !strings.HasPrefix(strings.TrimPrefix(err.Error(), stint.ErrRequest.Error()+": "), want) {

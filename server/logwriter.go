@@ -142,6 +142,6 @@ func (w *LogWriter) run() {
 // droppedLine is the line of the log that reports dropped lines.
 func droppedLine(n int64, json bool) []byte {
 	var b bytes.Buffer
-	slog.New(config.Log{JSON: json}.Handler(&b)).Warn("log lines are missing here, because the log was not read", "lines", n)
+	slog.New(config.Log{JSON: json}.Handler(&b)).Warn("log lines are missing here, because the log's reader was too slow", "lines", n)
 	return b.Bytes()
 }

@@ -19,7 +19,7 @@ var (
 	changesPending   = prometheus.NewDesc("stint_pending_changes", "Changes made at run time that are in force at this instance alone, because the store was away.", nil, nil)
 	controlsNumber   = prometheus.NewDesc("stint_controls_version", "Number of the version of the changes made at run time that is in force; 0: none.", nil, nil)
 	controlsSource   = prometheus.NewDesc("stint_controls_source", "1 for the source of the changes made at run time: the store, state_dir until the store first answers, or nowhere.", []string{"source"}, nil)
-	clockAhead       = prometheus.NewDesc("stint_clock_ahead_seconds", "How far this machine's clock is ahead of the store's, by which bans by hand and other changes end.", nil, nil)
+	clockAhead       = prometheus.NewDesc("stint_clock_ahead_seconds", "How far this machine's clock is ahead of the store's, by which bans by hand and overrides expire.", nil, nil)
 	bansRunning      = prometheus.NewDesc("stint_bans", "Bans by penalty that this instance imposed and that still run.", []string{"rule"}, nil)
 	bansByHand       = prometheus.NewDesc("stint_manual_bans", "Bans by hand in force, the same on every instance.", nil, nil)
 	breakerState     = prometheus.NewDesc("stint_breaker_state", "1 for the state that the breaker of the store is in.", []string{"state"}, nil)

@@ -57,9 +57,9 @@ func TestUnlikeRules(t *testing.T) {
 		text           string
 	}{
 		"two services":   {shop, mail, 55 * time.Second, 75 * time.Second, "has no rule in common with this instance (send)"},
-		"two versions":   {shop, newer, 9 * time.Minute, 11 * time.Minute, "has been there for more than 10m"},
+		"two versions":   {shop, newer, 9 * time.Minute, 11 * time.Minute, "has been in use for more than 10m"},
 		"other settings": {shop, same, time.Hour, 0, ""},
-		"no rules yet":   {shop, "rules: []", 9 * time.Minute, 11 * time.Minute, "has been there"},
+		"no rules yet":   {shop, "rules: []", 9 * time.Minute, 11 * time.Minute, "has been in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

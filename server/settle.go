@@ -187,7 +187,7 @@ func (e *holdEnds) readOne(r *inputReader) error {
 func namesRules(costs map[string]int64, calls []stint.HoldCall) error {
 	for rule := range costs {
 		if !slices.ContainsFunc(calls, func(c stint.HoldCall) bool { return ruleOf(c.Limit) == rule }) {
-			return fmt.Errorf("costs: rule %.64q holds nothing in this hold", rule)
+			return fmt.Errorf("costs: this hold has nothing of rule %.64q", rule)
 		}
 	}
 	return nil

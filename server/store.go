@@ -28,7 +28,7 @@ func (c *Config) OpenStore(keys *redislimit.EnvoyKeys) (done func(), err error) 
 	s.FitMemory()
 	if s.Store == "memory" {
 		if s.RulesFrom == config.FromFleet {
-			return nil, errors.New("rules: fleet takes a store that a fleet shares: give store, or --store, the address of a Redis")
+			return nil, errors.New("rules: fleet needs a store that the fleet shares: set store, or --store, to the address of a Redis")
 		}
 		c.Limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.MaxKeys)})
 		return func() {}, nil
@@ -42,7 +42,7 @@ func (c *Config) OpenStore(keys *redislimit.EnvoyKeys) (done func(), err error) 
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s.Namespace = first.Namespace()
-	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", s.Namespace)
+	log.Info("all instances of this namespace share the data in the store", "namespace", s.Namespace)
 	c.Documents = first.Documents()
 	if s.PerSecondStore == "" {
 		c.Limiter = stint.NewLimiter(first)

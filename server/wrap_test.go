@@ -194,7 +194,7 @@ func TestLoad(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"server: {store: 'redis://:geheim@localhost/x'}": "store",
-		"server: {rules: fleet}":                         "a store that a fleet shares",
+		"server: {rules: fleet}":                         "a store that the fleet shares",
 		"server: {headers: [none]}" + rule:               `stint.yaml:2:32: there is no secret "pepper"`,
 		"server: {lisen: x}\nrules: [{}]":                "lisen",
 		"server: {secrets: {pepper: {file: /none}}}":     `secret "pepper"`,

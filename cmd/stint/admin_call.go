@@ -215,7 +215,7 @@ of its own machine, unless the section server.admin says otherwise. From elsewhe
     ssh -L %[2]s:127.0.0.1:%[2]s HOST
     kubectl port-forward POD %[2]s`, start, port)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("%snone within %v; a change may have been made all the same; --timeout gives it longer", start, a.timeout)
+		return fmt.Errorf("%snone within %v; a change may have been made nevertheless; --timeout gives it longer", start, a.timeout)
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return errors.New(start + plain(err.Error()) + "; --ca FILE names the authorities to trust")
 	}

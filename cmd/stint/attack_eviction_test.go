@@ -103,7 +103,7 @@ func TestEvictionChanges(t *testing.T) {
 	}
 	for _, c := range []struct{ policy, says string }{
 		{"volatile-ttl", "maxmemory-policy volatile-ttl"},
-		{"noeviction", "drops counts no more"},
+		{"noeviction", "no longer drops counts"},
 	} {
 		redis.Do(t, "CONFIG", "SET", "maxmemory-policy", c.policy)
 		await.Until(t, c.policy, func() bool {

@@ -38,7 +38,7 @@ func bannedKey(b *adminapi.PenaltyBan) string {
 
 func banList() *cobra.Command {
 	c := &cobra.Command{
-		Use: "list", Short: "list the bans that run",
+		Use: "list", Short: "list the bans in force",
 		Long: "Lists the bans that run, those by hand and those by the penalties of rules.",
 	}
 	rule := c.Flags().String("rule", "", "only bans under the rule `NAME`; without it, all bans, of networks too")

@@ -21,7 +21,7 @@ import (
 
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "explain", Short: "what would be decided about a request, and why",
+		Use: "explain", Short: "show what would be decided about a request, and why",
 		Long: `Shows what would be decided about a request now, and why. It takes nothing.
 
 With any of --method, --path, --host, --route and --header, it is an HTTP request, by default

@@ -72,7 +72,7 @@ func (f *fleet) restored() string {
 func TestFleetOfMemory(t *testing.T) {
 	path := configured(t, fleetSettings+fleetRules)
 	code, _, errs := call("", "serve", "--config", path)
-	if code != 1 || !strings.Contains(errs, "rules: fleet takes a store that a fleet shares: give store, or --store, the address of a Redis") {
+	if code != 1 || !strings.Contains(errs, "rules: fleet needs a store that the fleet shares: set store, or --store, to the address of a Redis") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 }

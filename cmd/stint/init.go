@@ -68,7 +68,7 @@ func initCommand() *cobra.Command {
 		fmt.Fprintf(&list, "  %-10s %s\n", u.name, u.sentence)
 	}
 	c := &cobra.Command{
-		Use: "init [USE] [--file FILE] [--upstream URL] [--store URL]", Short: "write a first file, to begin with",
+		Use: "init [USE] [--file FILE] [--upstream URL] [--store URL]", Short: "write a first configuration file",
 		Long: `Writes a first file with comments for one of these uses, and says how to run it:
 
 ` + list.String() + `

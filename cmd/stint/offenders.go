@@ -45,7 +45,7 @@ func (o *oneOf) Set(text string) error {
 
 func offendersCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "offenders", Short: "the keys, clients, paths and rules with the most refusals",
+		Use: "offenders", Short: "list the keys, clients, paths and rules with the most refusals",
 		Long: `Lists the keys, rules, paths or clients with the most refusals, use or violations in the whole
 fleet, the heaviest first. The true count is at most COUNT, and at least COUNT minus ERROR.
 
@@ -80,7 +80,7 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
 		case *name != "" && of.value == "keys":
 			return errors.New("--name is for --of rules, paths or clients; want --rule and --key")
 		case (key != "" || *name != "") && (limit.given || f.Changed("since") || f.Changed("contains")):
-			return errors.New("--since, --contains and --limit are for lists, and not for the hours of one")
+			return errors.New("--since, --contains and --limit are for lists, not for the hours of one offender")
 		}
 		return nil
 	}

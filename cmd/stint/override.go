@@ -92,7 +92,7 @@ func checkOverride(b *adminapi.OverrideRequest, times number) error {
 	case b.Rule == "":
 		return errors.New("want --rule NAME")
 	case (b.Key == "") == (b.Tier == ""):
-		return errors.New("want one of --key and --tier: whom it is for")
+		return errors.New("want --key or --tier: who the override is for")
 	case times.given == (len(b.Limits) > 0):
 		return errors.New(`want one of --times N and --limit "100 per 1m": what they get`)
 	}

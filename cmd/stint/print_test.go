@@ -48,7 +48,7 @@ controls   version 9, KEPT in state_dir, read from the store 2026-03-01T11:00:00
 pending    2026-03-01T12:06:00Z switch by ann, it burns \x1b[2J: in force only here until the store is back
 store      redis, DOES NOT ANSWER: connection refused
 namespace  shop
-clock      2m0s BEHIND the store's, by which bans and other changes end
+clock      2m0s BEHIND the store's clock, by which bans and overrides expire
 decides    each rule's on_store_error; local is one of 3 shares of each limit
 breaker    open, 3 instances
 memory     at most 886MiB of 1GiB (cgroup)

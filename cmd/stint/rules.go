@@ -125,7 +125,7 @@ func (e *envoyFiles) check(files []string, strict bool, out io.Writer) error {
 
 func rulesSource() *cobra.Command {
 	c := &cobra.Command{
-		Use: "source [file|fleet] [--reason TEXT]", Short: "where an instance takes its rules from",
+		Use: "source [file|fleet] [--reason TEXT]", Short: "show or set where an instance takes its rules from",
 		Long: `Shows where the instance takes its rules from. "file" makes it take those of its file, for
 when the fleet's are wrong or out of reach; "fleet" makes it take the fleet's again. Other
 instances do not change.`,

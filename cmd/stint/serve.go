@@ -216,5 +216,5 @@ func limitMemory(f *config.Footprint, log *slog.Logger) {
 	}
 	limit := f.Memory / 10 * 9
 	debug.SetMemoryLimit(limit)
-	log.Info("memory limit of the collector, for GOMEMLIMIT is not given", "limit", config.ByteSize(limit).String(), "from", f.From)
+	log.Info("memory limit of the garbage collector, because GOMEMLIMIT is not set", "limit", config.ByteSize(limit).String(), "from", f.From)
 }

@@ -123,7 +123,7 @@ func (c *choice) load(environ []string) (config.Settings, *rules.Set, error) {
 	}
 	switch {
 	case err == nil && settings.RulesFrom == config.FromFleet && settings.Envoy != nil && (c.files.from != nil || settings.Envoy.XDS != nil):
-		err = errors.New("rules: fleet, and descriptors of Envoy's form: rules that are pushed have none, so these would go out of force")
+		err = errors.New("rules: fleet and descriptors of Envoy's form exclude each other: pushed rules have no descriptors, so these would end")
 	case err != nil && len(c.limits) > 0:
 		err = flagProblems(err)
 	case err != nil:

@@ -139,7 +139,7 @@ func watchEviction(ctx context.Context, store stint.Store, log *slog.Logger) {
 		case now.DropsCounts():
 			logFindings(log, server.EvictionFindings(now), nil)
 		case said != "":
-			log.Info("the Redis server drops counts no more", "maxmemory_policy", now.Eviction)
+			log.Info("the Redis server no longer drops counts", "maxmemory_policy", now.Eviction)
 		}
 		said = now.Eviction
 	}

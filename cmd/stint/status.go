@@ -17,7 +17,7 @@ import (
 
 func statusCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "status", Short: "the state of an instance, and what looks wrong",
+		Use: "status", Short: "show the state of an instance, and what looks wrong",
 		Long: `Shows the state of an instance, its rules, and what looks wrong. It exits with 1 if the store
 does not answer. With --settings, it shows the settings in force, and where each was given.`,
 	}
@@ -74,7 +74,7 @@ func printStatus(w io.Writer, s adminapi.Status) {
 			if ahead < 0 {
 				where = "BEHIND"
 			}
-			lines.add("clock", fmt.Sprintf("%s %s the store's, by which bans and other changes end", ahead.Abs().Round(time.Second), where))
+			lines.add("clock", fmt.Sprintf("%s %s the store's clock, by which bans and overrides expire", ahead.Abs().Round(time.Second), where))
 		}
 	}
 	lines.add("decides", decidesWords(&s.Store))

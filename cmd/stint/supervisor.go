@@ -58,7 +58,7 @@ func (s *supervisor) tell(lines ...string) {
 		return
 	}
 	if err := notify(s.notify, strings.Join(lines, "\n")); err != nil {
-		s.log.Warn("the service manager was not told", "what", strings.Join(lines, " "), "error", err)
+		s.log.Warn("the service manager could not be notified", "what", strings.Join(lines, " "), "error", err)
 	}
 }
 

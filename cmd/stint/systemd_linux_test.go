@@ -218,7 +218,7 @@ func TestSystemdBadPlaces(t *testing.T) {
 		t.Setenv("NOTIFY_SOCKET", address)
 		s := serving(t, "--limit", "1 per 1h")
 		await.Until(t, "the log says so", func() bool {
-			return strings.Contains(s.log.String(), "the service manager was not told") && strings.Contains(s.log.String(), want)
+			return strings.Contains(s.log.String(), "the service manager could not be notified") && strings.Contains(s.log.String(), want)
 		})
 		if code := checked(t, s, `{"client":"192.0.2.1"}`); code != 200 {
 			t.Error(code)

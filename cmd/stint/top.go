@@ -18,7 +18,7 @@ import (
 
 func topCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "top", Short: "what is busy now: rules, instances, offenders",
+		Use: "top", Short: "show what is busy now: rules, instances, offenders",
 		Long: `Shows, each second, how many requests a second the fleet decides and refuses, how long that
 takes, the busiest rules, the instances and the worst offenders. Without a terminal, or with
 --once or --json, it shows that once.

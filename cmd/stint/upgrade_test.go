@@ -55,6 +55,7 @@ func TestRollingUpgrade(t *testing.T) {
 		return processOf(t, c)
 	}
 	u := &upgrade{T: t, allowed: map[string]int{}}
+	defer u.tellAfterFailure()
 	u.instances = []*served{start(true), start(true)}
 	u.step(1)
 	for stage, isOld := range []bool{false, false, true, true} { // there and back
@@ -145,6 +146,18 @@ func (u *upgrade) instancesOf(i int) int {
 		u.Fatal(err)
 	}
 	return len(status.Instances)
+}
+
+// tellAfterFailure logs what the instances knew of each other, and what they logged.
+func (u *upgrade) tellAfterFailure() {
+	for i, s := range u.instances {
+		if !u.Failed() {
+			return
+		}
+		if resp, err := http.Get(s.admin + "/v1/instances"); err == nil {
+			u.Logf("instance %d: %s\n%s", i, bodyOf(u.T, resp), s.log)
+		}
+	}
 }
 
 func (u *upgrade) call(url string, body, answer any) {

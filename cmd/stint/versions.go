@@ -134,7 +134,7 @@ func rulesDiff() *cobra.Command {
 	n := numberFlag(c.Flags())
 	return adminCommand(c, words("FILE"), func(ctx context.Context, a *admin, words []string) error {
 		if a.json {
-			return errUsage{errors.New("--json: there is no JSON of a difference; `stint rules pull --json` has the text")}
+			return errUsage{errors.New("--json: a difference has no JSON form; `stint rules pull --json` prints the text")}
 		}
 		return a.diff(ctx, words[0], n.value)
 	})

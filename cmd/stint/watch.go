@@ -31,7 +31,7 @@ var watched = []struct {
 
 func watchCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "watch RULE", Short: "the requests of a rule, second by second",
+		Use: "watch RULE", Short: "show the requests of a rule, second by second",
 		Long: `Prints one line each second: how many requests a second the rule allows and refuses, in all
 instances of the fleet. SHADOW is requests that it would have refused in shadow mode, FALLBACK
 decisions by its on_store_error, VIOLATIONS responses of upstreams that count as violations.`,

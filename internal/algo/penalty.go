@@ -43,9 +43,9 @@ func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, max
 	case ban < 0 || ban > MostViolations:
 		return Penalty{}, fmt.Errorf("ban after %d: must be from 0 (never) to %d", ban, MostViolations)
 	case warn == 0 && ban == 0:
-		return Penalty{}, fmt.Errorf("it neither warns nor bans: it needs a warn after or a ban after")
+		return Penalty{}, fmt.Errorf("it neither warns nor bans: set warn after or ban after")
 	case ban > 0 && banFor == 0:
-		return Penalty{}, fmt.Errorf("ban after %d: it needs a ban for, which is how long the first ban lasts, such as 15m", ban)
+		return Penalty{}, fmt.Errorf("ban after %d: set ban for, the length of the first ban, such as 15m", ban)
 	case ban > 0 && banFor < time.Millisecond:
 		return Penalty{}, fmt.Errorf("ban for %s: must be at least 1ms", banFor)
 	case banFor < 0:

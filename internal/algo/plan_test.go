@@ -105,7 +105,7 @@ func TestNewPenalty(t *testing.T) {
 		{0, 0, 0, 0, 0, 0, "it neither warns nor bans"},
 		{-1, 5, time.Minute, 0, 0, 0, "warn after -1"},
 		{0, 1 << 40, time.Minute, 0, 0, 0, "ban after 1099511627776"},
-		{0, 5, 0, 0, 0, 0, "ban after 5: it needs a ban for, which is how long the first ban lasts, such as 15m"},
+		{0, 5, 0, 0, 0, 0, "ban after 5: set ban for, the length of the first ban, such as 15m"},
 		{3, 0, time.Minute, 0, 0, 0, ""}, // the ban is switched off
 		{3, 0, -time.Minute, 0, 0, 0, "ban for -1m0s: must not be negative"},
 		{0, 5, time.Minute, -time.Second, 0, 0, "forget after -1s"},

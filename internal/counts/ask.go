@@ -48,7 +48,7 @@ var (
 	// ErrFull means that there is no room for a count that would have to be charged.
 	ErrFull = errors.New("no room for a count")
 	// ErrTwice means that two asks are about one count; Answer.Of is the second.
-	ErrTwice = errors.New("one count is asked twice")
+	ErrTwice = errors.New("the same count is given twice")
 )
 
 // decide ends the decision about an ask; see algo.Plan.Settle. Remaining is what a request without

@@ -215,7 +215,7 @@ func (s *scanner) value(name string) error {
 	end := s.at + 1 + i
 	if strings.HasPrefix(name, "on") || name == "style" || name == "srcdoc" {
 		if holder := s.holderBefore(end); holder != "" {
-			return fmt.Errorf("{%s} cannot be in the attribute %q, whose value is no text", holder, limittext.Clip(name))
+			return fmt.Errorf("{%s} cannot be in the attribute %q, whose value is not text", holder, limittext.Clip(name))
 		}
 	}
 	s.at = end + 1

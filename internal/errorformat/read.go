@@ -70,7 +70,7 @@ func readBody(f family, text string) (Text, int, error) {
 		writers = same(asIs, all)
 	case otherFamily:
 		if len(all) > 0 {
-			return Text{}, all[0].from, errors.New("a body of this type may have no placeholders: only JSON (application/json, …+json), XML (application/xml, …+xml), text/html and text/plain may")
+			return Text{}, all[0].from, errors.New("a body of this type cannot have placeholders: only JSON (application/json, …+json), XML (application/xml, …+xml), text/html and text/plain can")
 		}
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func ReadCode(name string) (int, error) {
 	if i := slices.Index(codes[1:], name); i >= 0 {
 		return i + 1, nil
 	}
-	return 0, fmt.Errorf("code %q: not one of gRPC for an error%s (codes: %s)", limittext.Clip(name), spelling.Hint(name, codes[1:]), strings.Join(codes[1:], ", "))
+	return 0, fmt.Errorf("code %q: not an error code of gRPC%s (codes: %s)", limittext.Clip(name), spelling.Hint(name, codes[1:]), strings.Join(codes[1:], ", "))
 }
 
 // family says how values are written into a body.

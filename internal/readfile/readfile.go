@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// patience is how long a pipe, or what else is no file, may take to say everything.
+// patience is how long a pipe, or another file that is not regular, may take to end.
 const patience = 10 * time.Second
 
 // UpTo reads at most so many bytes. It does not wait for a pipe's other end, and 10 seconds in all
@@ -37,7 +37,7 @@ func upTo(path string, most int64, patience time.Duration) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, most))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fmt.Errorf("%s: it is no file, and does not say everything within %s", path, patience)
+		return nil, fmt.Errorf("%s: it is not a regular file, and its text does not end within %s", path, patience)
 	case err != nil:
 		return nil, err
 	case len(data) == 0 && info.Mode()&fs.ModeNamedPipe != 0:

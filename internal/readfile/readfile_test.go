@@ -45,7 +45,7 @@ func TestPipes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := upTo(path, 9, time.Millisecond); err == nil || !strings.Contains(err.Error(), "does not say everything") {
+	if _, err := upTo(path, 9, time.Millisecond); err == nil || !strings.Contains(err.Error(), "does not end within") {
 		t.Errorf("with a silent writer: %v", err)
 	}
 	if _, err := w.WriteString("text"); err != nil {

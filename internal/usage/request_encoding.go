@@ -66,7 +66,7 @@ func (d *decoder) Read(p []byte) (n int, err error) {
 	if d.err == nil {
 		n, d.err = d.from.Read(p)
 		if errors.Is(d.err, io.EOF) && d.in.peek() != end {
-			d.err = errors.New("something follows the compressed body")
+			d.err = errors.New("data follows the compressed body")
 		}
 	}
 	if d.err != nil && d.free != nil {

@@ -268,11 +268,11 @@ func (f *Footprint) Log(l *slog.Logger) {
 			"max_connections", n, "open_files", f.Files)
 	}
 	if f.Exceeds > 0 {
-		l.Warn("server.memory is more than there is: the system may kill this process before its bounds take effect; lower it, or leave it out",
+		l.Warn("server.memory exceeds the memory of this machine or container: the system may kill this process before its bounds take effect; lower it, or leave it out",
 			"memory", ByteSize(f.Memory).String(), "available", ByteSize(f.Exceeds).String())
 	}
 	if f.Sum() > f.Memory*95/100 {
-		l.Warn("what this instance may hold is more than its memory: lower max_keys, max_connections or instance.in_flight_bytes, or give it more",
+		l.Warn("the bounds of this instance exceed its memory: lower max_keys, max_connections or instance.in_flight_bytes, or give it more memory",
 			"memory", ByteSize(f.Memory).String(), "sum", ByteSize(f.Sum()).String())
 	}
 }

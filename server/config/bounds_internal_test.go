@@ -90,7 +90,7 @@ func TestMoreMemoryThanTheMachine(t *testing.T) {
 		s.Memory = given
 		h := s.FitMemory()
 		h.Log(slog.New(slog.NewTextHandler(&log, nil)))
-		if strings.Contains(log.String(), "server.memory is more than there is") != want || strings.Contains(log.String(), "available=1GiB") != want {
+		if strings.Contains(log.String(), "server.memory exceeds the memory") != want || strings.Contains(log.String(), "available=1GiB") != want {
 			t.Errorf("memory: %d: %s", given, log.String())
 		}
 	}

@@ -206,7 +206,7 @@ func (s *Server) tls() (*tls.Config, error) {
 		return nil, errors.New("nothing opens certificates")
 	}
 	if name != "" && !files.AsksForCertificate() {
-		return nil, errors.New("a name of clients' certificates takes an authority that signs them")
+		return nil, errors.New("names of client certificates need an authority that signs them")
 	}
 	base, err := s.c.Certificate("envoy", files)
 	if err != nil || name == "" {

@@ -235,7 +235,7 @@ func (a *applier) expression(source string) (*expr.Expression, error) {
 func (a *applier) ban(b *Ban) error {
 	switch {
 	case b.Network != "" && (b.Rule != "" || b.Key != ""):
-		return errors.New("it has a network beside a rule or key: a ban is of a network, or of a key under a rule")
+		return errors.New("it has a network and a rule or key: ban a network, or a key under a rule")
 	case b.Network != "":
 		p, err := a.base.ParseNetwork(b.Network)
 		if err == nil {

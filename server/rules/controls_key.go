@@ -49,7 +49,7 @@ func (s *Set) checkKey(r *Rule, k Key) error {
 	case r.key.Parts > 0 && (!isList || len(parts) != r.key.Parts):
 		return fmt.Errorf("key %s: the rule counts by a list of %d, %s: give as many parts, in its order", expr.Clip(k.String()), r.key.Parts, expr.Clip(r.Key))
 	case r.key.Variable != "" && isList:
-		return fmt.Errorf("key %s: the rule counts by %s, which is no list", expr.Clip(k.String()), r.Key)
+		return fmt.Errorf("key %s: the rule counts by %s, which is not a list", expr.Clip(k.String()), r.Key)
 	case r.key.Variable == "client.ip":
 		return s.checkClient(k)
 	}

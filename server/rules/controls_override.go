@@ -192,7 +192,7 @@ func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stin
 		limits = append(limits, l)
 	}
 	if r.Shape && !hasLeakyBucket(limits) {
-		return nil, errors.New("the rule says shape, which holds requests for a leaky_bucket: one of the limits must be one")
+		return nil, errors.New("shape needs a leaky_bucket: one of the rule's limits must be one")
 	}
 	return limits, nil
 }

@@ -105,7 +105,7 @@ func (d *DescriptorRule) checkForm(k Key) error {
 	case d.parts == 0 && k != allCalls:
 		return fmt.Errorf("key %s: the rule counts all calls under %s", expr.Clip(k.String()), allCalls)
 	case d.parts == 1 && isList:
-		return fmt.Errorf("key %s: the rule counts by %s, which is no list", expr.Clip(k.String()), d.keyText())
+		return fmt.Errorf("key %s: the rule counts by %s, which is not a list", expr.Clip(k.String()), d.keyText())
 	case d.parts > 1 && (!isList || len(parts) != d.parts):
 		return fmt.Errorf("key %s: the rule counts by a list of %d, %s: give as many parts, in its order", expr.Clip(k.String()), d.parts, d.keyText())
 	}

@@ -319,7 +319,7 @@ func TestControlsOfDescriptors(t *testing.T) {
 	want := `2: the rule has no limits to override: it is unlimited
 3: the rule has no limits to override: each call says its own
 4: the rule allows nothing (requests_per_unit is 0), and times multiplies that: give limits
-1: key ["narrow","ann"]: the rule counts by narrow, which is no list`
+1: key ["narrow","ann"]: the rule counts by narrow, which is not a list`
 	if strings.Join(got, "\n") != want {
 		t.Errorf("problems\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}

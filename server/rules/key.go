@@ -64,7 +64,7 @@ func (k Key) check() error {
 		return err
 	}
 	if strings.IndexByte(string(k), 0) >= 0 {
-		return errors.New("key: it contains a NUL byte, and is no list")
+		return errors.New("key: it contains a NUL byte, and is not a list")
 	}
 	if err := checkKey(string(k)); err != nil {
 		return fmt.Errorf("key: %w", err)
@@ -143,7 +143,7 @@ func (k *Key) UnmarshalJSON(data []byte) error {
 		for i, part := range v {
 			text, ok := part.(string)
 			if !ok {
-				return fmt.Errorf("key: part %d is no string: write a number or a bool as one, such as \"42\"", i+1)
+				return fmt.Errorf("key: part %d is not a string: write a number or a bool as one, such as \"42\"", i+1)
 			}
 			parts[i] = text
 		}

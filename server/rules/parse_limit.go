@@ -98,7 +98,7 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 		p.Report(found["period"], "period 0: a limit per %s has no period", s.Calendar.Unit)
 	}
 	if found["per"] != nil && found["algorithm"] != nil && s.Algorithm != stint.FixedWindow {
-		p.Report(found["algorithm"], "%s per %s: only a fixed_window can be one of the calendar", s.Algorithm, s.Calendar.Unit)
+		p.Report(found["algorithm"], "%s per %s: only fixed_window can follow the calendar", s.Algorithm, s.Calendar.Unit)
 	}
 	if p.Problems() > before {
 		return nil

@@ -139,7 +139,7 @@ func unknown(what, name string, names []string) string {
 	case len(names) == 0:
 		return text + "the file has no " + what + "s"
 	case len(names) > most:
-		return fmt.Sprintf("%sthe file has %d %ss, none of that name", text, len(names), what)
+		return fmt.Sprintf("%sthe file has %d %ss, but none of that name", text, len(names), what)
 	}
 	return text + "the file has " + strings.Join(names, ", ")
 }

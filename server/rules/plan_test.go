@@ -23,7 +23,7 @@ func TestWorkIsBounded(t *testing.T) {
 	} {
 		got := asked(one(t, `key: '"k"'`, "match: "+quoted(match)), in)
 		if got != `rules: bad request: rule "r": match: operation cancelled: actual cost limit exceeded` &&
-			got != `rules: bad request: rule "r": match: the text made would be too long` {
+			got != `rules: bad request: rule "r": match: the resulting text would be too long` {
 			t.Errorf("%s: got %s", match, clip(got))
 		}
 	}

@@ -173,7 +173,7 @@ func (r *rollout) lasting(ours *announcement) (texts []string) {
 		case ours.isUnrelated(&o.announcement) && age >= maxUnrelated:
 			texts = append(texts, fmt.Sprintf("version %s has no rule in common with this instance (%s)", version, firstOf(o.Rules)))
 		case age >= maxRollout:
-			texts = append(texts, fmt.Sprintf("version %s has been there for more than %s", version, maxRollout))
+			texts = append(texts, fmt.Sprintf("version %s has been in use for more than %s", version, maxRollout))
 		}
 	}
 	slices.Sort(texts)

@@ -91,7 +91,7 @@ func (v *View) Try(r *stint.Request, out []stint.Decision) (stint.Decision, erro
 }
 
 // ErrDenied says that an ask denies while the store does not answer.
-var ErrDenied = errors.New("the store does not answer, and a rule denies then")
+var ErrDenied = errors.New("the store does not answer, and a rule has on_store_error: deny")
 
 func (v *View) try(r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	if err := v.lookAll(r, out); err != nil {

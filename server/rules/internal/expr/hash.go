@@ -107,7 +107,7 @@ func (s *Secret) sum(text string) (string, bool) {
 	return hex.EncodeToString(sum[:]), true
 }
 
-var errSecret = errors.New("a secret is for hmac only")
+var errSecret = errors.New("only hmac may use a secret")
 
 // ConvertToNative implements ref.Val.
 func (*Secret) ConvertToNative(reflect.Type) (any, error) { return nil, errSecret }

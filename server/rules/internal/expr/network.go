@@ -84,7 +84,7 @@ func (n network) ConvertToNative(to reflect.Type) (any, error) {
 	if to == reflect.TypeFor[netip.Prefix]() {
 		return n.prefix, nil
 	}
-	return nil, fmt.Errorf("a cidr is no %s", to)
+	return nil, fmt.Errorf("a cidr is not a %s", to)
 }
 
 func (n network) ConvertToType(to ref.Type) ref.Val {
@@ -94,7 +94,7 @@ func (n network) ConvertToType(to ref.Type) ref.Val {
 	case types.TypeType:
 		return networkType
 	}
-	return types.NewErr("a cidr is no %s", to.TypeName())
+	return types.NewErr("a cidr is not a %s", to.TypeName())
 }
 
 func (n network) Equal(other ref.Val) ref.Val {

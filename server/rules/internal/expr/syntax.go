@@ -104,7 +104,7 @@ func foreign(source string) []Problem {
 		case native[strings.ToLower(word)] != "":
 			problems = append(problems, Problem{
 				utf8.RuneCountInString(source[:start]),
-				fmt.Sprintf("%q is no operator here: write %s", word, native[strings.ToLower(word)]),
+				fmt.Sprintf("%q is not an operator here: write %s", word, native[strings.ToLower(word)]),
 			})
 		}
 	}

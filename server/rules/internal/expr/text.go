@@ -12,7 +12,7 @@ import (
 	"cel.dev/cel-go/ext"
 )
 
-var errText = errors.New("the text made would be too long")
+var errText = errors.New("the resulting text would be too long")
 
 // boundedText replaces functions of the strings extension by equal ones: replace, join, split and
 // format keep to MaxText, and searches take time in proportion to both texts, not their product.
@@ -56,7 +56,7 @@ func boundedText() []cel.EnvOption {
 // strings compares hashes, which a caller can make equal everywhere.
 const mostLookedFor = 1 << 32
 
-var errLookedFor = errors.New("the text is too long to look for so long a text in it")
+var errLookedFor = errors.New("the search text and the text to search are too long together")
 
 func tooLong(s, wanted string) ref.Val {
 	if uint64(len(s))*uint64(len(wanted)) <= mostLookedFor {
