@@ -16,7 +16,7 @@
 #             server/internal/chaos/measured.md
 # make fleet  simulates leases on 2 to 1,000 instances: docs/leases.md
 # make fuzz   each fuzz target for FUZZTIME; scripts/fuzz tells of more
-# make attack  every attack of docs/security.md, those with a long form for ATTACKTIME and
+# make attack  every test named TestAttack, those with a long form for ATTACKTIME and
 #             the differential fuzz for ATTACKFUZZTIME, about half an hour in all; the last
 #             line says what got through. The short forms are in make test
 # make vuln   known vulnerabilities in what we use, by govulncheck; fails where nothing

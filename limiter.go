@@ -64,7 +64,7 @@ type Limiter struct {
 	// OnError says how requests are decided that the Store does not decide, for asks whose own
 	// OnError is zero. OnErrorAllow: they are allowed, also if the Store has no fleet.Fallback
 	// around it. A front door that has an OnError, such as a Guard or a httplimit.Middleware,
-	// comes before it: docs/reliability.md has a table. Package server does not use it, since its
+	// comes before it: docs/reliability.md has the order. Package server does not use it, since its
 	// rules say on_store_error. It must not be changed once the Limiter is in use.
 	OnError OnError
 

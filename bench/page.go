@@ -14,11 +14,11 @@ func (r *run) page(w io.Writer) {
 	m := &r.Machine
 	fmt.Fprintf(w, `# Benchmarks
 
-This page compares Stint with other limiters, and with floors: the least that any limiter must do. Rows where Stint is not first stay in. [benchmarks-waiting.md](benchmarks-waiting.md) is about callers that wait.
+Stint beside other limiters, and beside floors: the least that any limiter must do. [benchmarks-waiting.md](benchmarks-waiting.md) is about callers that wait.
 
 ## How to repeat it
 
-%s writes this page with its [raw figures](benchmarks.raw.jsonl). %s prints all tables of these figures; %s measures single packages.
+%s writes this page with its [raw figures](benchmarks.raw.jsonl). %s prints all tables of these; %s measures single packages.
 
 - **Measured** %s at commit %s, in %s: %s, %d shared processors (load %s to %s), %s, %s, Redis %s on loopback without persistence; %s.
 - Each subject is a process; they take turns in %d rounds. Figures are medians with quartiles; ratios are taken in each round.
@@ -26,7 +26,7 @@ This page compares Stint with other limiters, and with floors: the least that an
 
 ## Stint beside its fastest peer
 
-Stint is its token bucket, the default. A ratio above 1 means that Stint is slower. The last column names Stint's other algorithms that are slower than their fastest peer.
+Stint is its token bucket. A ratio above 1 means that Stint is slower. The last column has Stint's other algorithms that are slower than their fastest peer.
 
 `, "`make bench`", "`cd bench && go run . -from ../docs/benchmarks.raw.jsonl -tables`", "`make bench-go`",
 		r.Date.UTC().Format(time.DateOnly), m.Commit, r.Took.Round(time.Second), m.CPU, m.Processors, m.LoadBefore, m.LoadAfter, m.System, m.Go, m.Redis, modules(m.Modules), r.Rounds)
@@ -69,7 +69,7 @@ func modules(all []string) string {
 }
 
 func (r *run) summary(w io.Writer) {
-	fmt.Fprint(w, "| case | Stint | fastest peer | ÷ peer | ÷ floor | place | slower |\n|---|---:|---|---:|---:|---|---|\n")
+	fmt.Fprint(w, "| case | Stint | fastest peer | ÷ peer; place | ÷ floor | slower |\n|---|---:|---|---|---:|---|\n")
 	for _, m := range r.tables {
 		m.summary(w, mainRow, "")
 		m.summary(w, goRedisRow, "; go-redis")
@@ -98,8 +98,8 @@ func (m *measured) summary(w io.Writer, name, more string) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "| %s | %s | %s, %s | %s | %s | %d of %d | %s |\n", m.table.title+more, duration(main.cost().middle), best.subject.name,
-		duration(best.cost().middle), ratio(main.over(best)), digits(main.over(m.floorOf(main)).middle), before+1, of, strings.Join(slower, ", "))
+	fmt.Fprintf(w, "| %s | %s | %s, %s | %s; %d of %d | %s | %s |\n", m.table.title+more, duration(main.cost().middle), best.subject.name,
+		duration(best.cost().middle), ratio(main.over(best)), before+1, of, digits(main.over(m.floorOf(main)).middle), strings.Join(slower, ", "))
 }
 
 // serversInShort says what Stint's servers take beside their floors, and Envoy's service beside its peer.

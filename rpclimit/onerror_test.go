@@ -27,7 +27,7 @@ import (
 // said is where it is said what happens without the store. Local is not said.
 type said struct{ ask, door, limiter stint.OnError }
 
-// wins is the table of docs/reliability.md.
+// wins is the order in docs/reliability.md.
 func (s said) wins() stint.OnError { return cmp.Or(s.ask, s.door, s.limiter) }
 
 var oneAnHour = stint.MustLimit("door: 1 per 1h")

@@ -12,14 +12,14 @@ func page(all []pair) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Leases, simulated
 
-This page shows how many calls of the store [leases](deployment.md#hot-keys) save, and what they cost. `+"`make fleet`"+` prints all cases and writes the page and the picture: the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. [Decision 9](decisions/0009-leases.md) says why nothing passes beyond the limit.
+How many calls of the store [leases](deployment.md#hot-keys) save, and what they cost. `+"`make fleet`"+` writes this page and prints all cases: the real code over one store in memory, in virtual time. [Decision 9](decisions/0009-leases.md) says why nothing passes beyond the limit.
 
 ![Calls of the store per decision, with leases and without](leases.svg)
 
 - Each of %d keys may have %s per minute for each instance, with `+"`lease: %d%%`"+`.
 - Requests arrive at random for 5 seconds, spread by Zipf's law over keys (exponent 1.5) and instances (0.5). From 1 × on, the buckets are exhausted at the start.
 - Figures are of the hottest key. Demand is a multiple of its limit; brackets are without leases, with remembered refusals alone.
-- There is no network, and so no requests that share a call, which would save more.
+- No requests share a call, which would save more.
 
 | instances | demand | calls per decision | passed, of the limit | of what passes without leases | stranded |
 | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -34,20 +34,20 @@ This page shows how many calls of the store [leases](deployment.md#hot-keys) sav
 			three(w.hot), three(p.without.hot), share(allowed), share(float64(w.admitted)/float64(p.without.admitted)), share(w.stranded))
 	}
 	fmt.Fprintf(&b, `
-*Stranded*: the most units that were charged and not served at any instant, of the limit. The run fails if more passes than the limit in any span, more than the share is stranded, or anything is two seconds after the last request.
+*Stranded*: the most units that were charged and not served at any instant, of the limit. The run fails if more than the limit passes.
 
 Below the limit, a lease lasts a quarter of a second; an instance with fewer than about 40 requests a second for a key leases nothing. Above it, instances refuse by themselves and ask about ten times a second for what has come back. At the limit, calls are the most.
 
-Units that one instance holds are not available to others: less passes at first, and the rest later. These units can be lost:
+Leased units can be lost:
 
-- A refund that fails is not sent again, because it may have been executed; its units count in `+"`stint_lease_units_total{state=\"void\"}`"+`.
-- An instance that is killed refunds nothing. With M instances it held at most one part in 2M of the share. A token bucket gets these units back like used ones; a fixed window loses them until it ends ([decision 9](decisions/0009-leases.md)): with `+"`lease: %d%%`"+` and two instances %s of the window (`+"`TestAttackKilledLease`"+`).
+- A refund that fails is not sent again; its units count in `+"`stint_lease_units_total{state=\"void\"}`"+`.
+- An instance that is killed refunds nothing. With M instances it held at most one part in 2M of the share. A token bucket gets these units back like used ones; a fixed window loses them until it ends: with `+"`lease: %d%%`"+` and two instances %s of the window (`+"`TestAttackKilledLease`"+`).
 `, percent, share(percent/400.0))
 	return b.String()
 }
 
 // shownSizes are on the page; the picture has all.
-var shownSizes = []int{2, 100, 1000}
+var shownSizes = []int{2, 1000}
 
 func three(x float64) string { return fmt.Sprintf("%.3f", x) }
 

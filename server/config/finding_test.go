@@ -1,45 +1,12 @@
 package config_test
 
 import (
-	"os"
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/rules"
 )
-
-// Of the examples in docs/errors.md, those of findings in the settings show theirs, and their mended
-// forms have none.
-func TestExamplesOfFindings(t *testing.T) {
-	text, err := os.ReadFile("../../docs/errors.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, section := range strings.Split(string(text), "\n## ")[1:] {
-		code := section[:5]
-		if !slices.Contains([]string{rules.CodeClaimsUnknown, rules.CodeImpatient, rules.CodeCORS}, code) {
-			continue
-		}
-		examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(section, -1)
-		if len(examples) != 2 {
-			t.Fatalf("%s has %d examples: want one that shows it and one that is mended", code, len(examples))
-		}
-		for i, shown := range []bool{true, false} {
-			settings, set, err := config.Read([]rules.File{{Name: "stint.yaml", Data: []byte(examples[i][1])}}, nil)
-			if err != nil {
-				t.Errorf("%s: %v", code, err)
-				continue
-			}
-			all := settings.Findings(set)
-			if found := slices.ContainsFunc(all, func(f rules.Finding) bool { return f.Code == code }); found != shown || !shown && len(all) > 0 {
-				t.Errorf("%s, example %d: %v", code, i+1, all)
-			}
-		}
-	}
-}
 
 func TestClaimsUnknown(t *testing.T) {
 	const byClaims = "rules: [{name: a, key: claims.sub, limits: [1 per 1s]}, {name: b, key: client.ip, limits: [1 per 1s], default: true}]\n"

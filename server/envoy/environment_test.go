@@ -328,8 +328,52 @@ func TestEnvironmentTellsNoSecrets(t *testing.T) {
 	}
 }
 
-// The page has which settings each variable gives: what its value is a part of, with all others set.
+// The table of the page has which settings the variables of a row give: what their values are a part of, with all
+// others set. -update writes them.
 func TestSettingsOfVariables(t *testing.T) {
+	of := settingsOfVariables(t)
+	if len(of) < 70 {
+		t.Errorf("only %d variables give settings", len(of))
+	}
+	const page = "../../docs/envoy-reference.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "<!-- Settings are made by: go test ./server/envoy -run TestSettingsOfVariables -update -->\n\n")
+	table, _, found := strings.Cut(rest, "\n\n")
+	if !found {
+		t.Fatal("the page has no table")
+	}
+	variables := regexp.MustCompile("`([A-Z_]+)`")
+	rows := strings.Split(table, "\n")
+	for i, row := range rows {
+		cells := strings.Split(row, "|")
+		if len(cells) != 5 {
+			t.Fatalf("want three cells: %s", row)
+		}
+		var settings []string
+		for _, m := range variables.FindAllStringSubmatch(cells[1], -1) {
+			for _, path := range slices.Sorted(slices.Values(of[m[1]])) {
+				if link := fmt.Sprintf("[`%s`](settings.md#%s)", path, path); !slices.Contains(settings, link) {
+					settings = append(settings, link)
+				}
+			}
+			delete(of, m[1])
+		}
+		if i >= 2 { // after the head and its line
+			cells[2] = strings.TrimRight(" "+strings.Join(settings, ", "), " ") + " "
+			rows[i] = strings.Join(cells, "|")
+		}
+	}
+	if len(of) > 0 {
+		t.Errorf("no row has %q", slices.Sorted(maps.Keys(of)))
+	}
+	golden.File(t, page, strings.Replace(string(text), table, strings.Join(rows, "\n"), 1))
+}
+
+// settingsOfVariables are the settings that each variable gives.
+func settingsOfVariables(t *testing.T) map[string][]string {
 	of := map[string][]string{}
 	for _, more := range []string{"", "CONFIG_TYPE=FILE\nRUNTIME_WATCH_ROOT=true", "GRPC_UDS=", "USE_STATSD=true\nUSE_DOG_STATSD=false", "STINT_ENVOY_KEYS=false", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=false\nSTINT_ENVOY_EACH=true"} {
 		given, _, err := envoy.FromEnvironment(strings.Split(everyVariable+"\n"+more, "\n"))
@@ -345,33 +389,7 @@ func TestSettingsOfVariables(t *testing.T) {
 		}
 	}
 	delete(of, "stint envoy")
-	if len(of) < 70 {
-		t.Errorf("only %d variables give settings", len(of))
-	}
-	var b strings.Builder
-	b.WriteString("\n| variable | settings |\n| --- | --- |\n")
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		fmt.Fprintf(&b, "| `%s` | ", name)
-		for i, path := range slices.Sorted(slices.Values(of[name])) {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(&b, "[`%s`](settings.md#%s)", path, path)
-		}
-		b.WriteString(" |\n")
-	}
-	const page = "../../docs/envoy-reference.md"
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "<!-- Made by: go test ./server/envoy -run TestSettingsOfVariables -update -->\n", "\n<!-- End -->"
-	before, rest, _ := strings.Cut(string(text), begin)
-	_, after, found := strings.Cut(rest, end)
-	if !found {
-		t.Fatal("the page has no place for the table")
-	}
-	golden.File(t, page, before+begin+b.String()+end+after)
+	return of
 }
 
 // TestEnvironmentIsDocumented holds the table of docs/envoy-reference.md and what is read equal.

@@ -35,14 +35,14 @@ func TestMetricsAreDocumented(t *testing.T) {
 	known := map[string]bool{}
 	for _, f := range families {
 		known[f.GetName()] = true
-		row := regexp.MustCompile(`(?m)^\| ` + "`" + f.GetName() + "`" + ` \|(.*?)\| (.*)`).FindStringSubmatch(string(text))
+		row := regexp.MustCompile(`(?m)^\| ` + "`" + f.GetName() + `(?:{(\w+)})?` + "`" + ` \| (.*)`).FindStringSubmatch(string(text))
 		if row == nil {
 			t.Errorf("%s: no row for %s", page, f.GetName())
 			continue
 		}
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
-				if strings.TrimSpace(row[1]) != "`"+l.GetName()+"`" || !strings.Contains(row[2], "`"+l.GetValue()+"`") {
+				if row[1] != l.GetName() || !strings.Contains(row[2], "`"+l.GetValue()+"`") {
 					t.Errorf("%s: the row of %s does not have %s %q", page, f.GetName(), l.GetName(), l.GetValue())
 				}
 			}
