@@ -22,7 +22,8 @@ const (
 	Undecided
 )
 
-// Indexes of RuleCounts, after Allowed, Limited, Warned and Banned.
+// Indexes of RuleCounts, after Allowed, Limited, Warned and Banned. New ones come last: instances of
+// other versions read them by place.
 const (
 	Shadow       = Banned + 1 + iota // requests that it would have refused
 	Skipped                          // requests that it did not decide in shadow mode
@@ -188,14 +189,21 @@ func (g *gauges) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON refuses numbers that no counter has.
+// UnmarshalJSON refuses numbers that no counter has. An older version has fewer counters: the others
+// are 0. A newer one has more, which are left out.
 func (c *RuleCounts) UnmarshalJSON(data []byte) error {
-	return unmarshalCounts(data, c[:])
+	_, err := unmarshalCounts(data, c[:])
+	return err
 }
 
-// UnmarshalJSON refuses numbers that no counter has.
+// UnmarshalJSON refuses numbers that no counter has, and another number of buckets: they would have
+// other bounds.
 func (h *Histogram) UnmarshalJSON(data []byte) error {
-	return unmarshalCounts(data, h[:])
+	n, err := unmarshalCounts(data, h[:])
+	if err == nil && n != len(h) {
+		err = errCounts
+	}
+	return err
 }
 
 var errCounts = errors.New("these are not counts")
@@ -203,16 +211,17 @@ var errCounts = errors.New("these are not counts")
 // maxCount bounds counts from other instances, so that sums of them do not overflow.
 const maxCount = 1 << 50
 
-func unmarshalCounts(data []byte, to []int64) error {
+// unmarshalCounts returns how many counts data has.
+func unmarshalCounts(data []byte, to []int64) (int, error) {
 	var all []int64
 	if err := json.Unmarshal(data, &all); err != nil {
-		return err
+		return 0, err
 	}
-	if len(all) != len(to) || !valid(all) {
-		return errCounts
+	if !valid(all) {
+		return 0, errCounts
 	}
-	copy(to, all)
-	return nil
+	clear(to[copy(to, all):])
+	return len(all), nil
 }
 
 func valid(counts []int64) bool {

@@ -413,6 +413,29 @@ func TestForeignReports(t *testing.T) {
 	})
 }
 
+// Versions of the program may have other numbers of counters of a rule, and read each other's.
+func TestReportsOfOtherVersions(t *testing.T) {
+	for n := range ruleKinds + 3 {
+		counts := make([]int64, n)
+		for i := range counts {
+			counts[i] = int64(i + 1)
+		}
+		var want RuleCounts
+		copy(want[:], counts)
+		text := encode(map[string]any{"counters": map[string]any{"rules": map[string][]int64{"login": counts}, "all": counts}})
+		r, err1 := readReport(text)
+		s, err2 := readSum(text)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatalf("%d counters: %v", n, err)
+		}
+		for _, c := range []*Counts{&r.Counters, &s.Counters} {
+			if c.Rules["login"] != want || c.All != want {
+				t.Errorf("%d counters are read as %v, %v", n, c.Rules["login"], c.All)
+			}
+		}
+	}
+}
+
 // A quantile lies in the bucket of the exact one.
 func TestQuantile(t *testing.T) {
 	if got := new(Histogram).Quantile(0.5); got != 0 {
