@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -18,7 +19,7 @@ import (
 
 // before is the version that this one replaces, instance by instance: until there is a release, a commit
 // of main. docs/upgrades.md says what holds meanwhile.
-const before = "8506654"
+const before = "e310d0c7"
 
 const upgradeRules = `
 server: {decision_timeout: 10s}
@@ -67,6 +68,11 @@ func TestRollingUpgrade(t *testing.T) {
 	for operation, n := range u.allowed {
 		if n != 50 {
 			t.Errorf("%s: %d of 50 were allowed", operation, n)
+		}
+	}
+	for i, s := range u.instances {
+		if strings.Contains(s.log.String(), "cannot be exchanged") {
+			t.Errorf("instance %d cannot read the numbers of another one", i)
 		}
 	}
 	// One of each, and no Redis: each decides by its share.
