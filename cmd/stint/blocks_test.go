@@ -80,7 +80,7 @@ func TestBlocks(t *testing.T) {
 // pagesOf are the pages of the repository that users read.
 func pagesOf(t *testing.T) (pages []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*.md", "examples/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md", "examples/*.md", "examples/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil {
 			t.Fatal(err)
