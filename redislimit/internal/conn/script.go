@@ -14,6 +14,7 @@ type Script struct {
 	SHA  string
 }
 
+// NewScript returns the Script of a text.
 func NewScript(text string) Script {
 	sum := sha1.Sum([]byte(text))
 	return Script{text, hex.EncodeToString(sum[:])}
