@@ -2,9 +2,9 @@ package stint
 
 import "fmt"
 
-// Anonymous says what becomes of a call whose key is empty, where a function finds the key of
-// each call: in a Guard, and in the doors of packages httplimit and rpclimit. The zero
-// Anonymous is AnonymousRefuse, so that nobody escapes a limit by leaving out what it counts by.
+// Anonymous says what happens to a call whose key is empty, in a Guard and in packages httplimit
+// and rpclimit, where a function returns the key of each call. The zero Anonymous is
+// AnonymousRefuse, so that nobody escapes a limit by leaving out the value that it counts by.
 type Anonymous uint8
 
 const (
@@ -13,7 +13,7 @@ const (
 	AnonymousRefuse Anonymous = iota
 	// AnonymousShare: all calls without a key count together, under AnonymousKey.
 	AnonymousShare
-	// AnonymousAllow: the call passes and counts nowhere.
+	// AnonymousAllow: the call passes and is not counted.
 	AnonymousAllow
 )
 
@@ -33,7 +33,7 @@ func (a Anonymous) String() string {
 	return "unknown"
 }
 
-// key returns the key that a call with key k counts under; "" if it counts nowhere.
+// key returns the key that a call with key k counts under; "" if it is not counted.
 func (a Anonymous) key(k string) (string, error) {
 	switch {
 	case k != "" || a == AnonymousAllow:

@@ -12,7 +12,7 @@ import (
 	"github.com/stintdev/stint/internal/limittext"
 )
 
-// CalendarUnit is how long a window of a Calendar is.
+// CalendarUnit is the length of a Calendar's windows.
 type CalendarUnit uint8
 
 // The lengths of windows, in the Calendar's zone: a Day may have 23 or 25 hours, and a Week is seven
@@ -45,31 +45,28 @@ func (internals) ParseCalendarUnit(name string) (CalendarUnit, error) {
 
 // Calendar makes the windows of a FixedWindow those of the calendar: days, weeks, months or years,
 // in a time zone. A window begins at the first instant of its first local day and ends where the
-// next begins, so a day has 23 or 25 hours where clocks are set. Where midnight does not exist, the
-// window begins at the first instant after it; where the day does not exist, with the next day.
-// The zero Calendar is none: windows have the length of Spec.Period.
+// next begins, so a day has 23 or 25 hours where clocks are set. If midnight does not exist, the
+// window begins at the first instant after it; if the day does not exist, with the next day. With
+// the zero Calendar, windows have the length of Spec.Period.
 //
-// The Store's clock decides which window it is. All instances should have the same data about time
-// zones; where it differs, each uses its own, and a count starts afresh only at the beginning of a
-// window of either.
+// The Store's clock decides which window it is. All instances should have the same time zone data;
+// if it differs, each uses its own, and a count starts again only when a window of either begins.
 type Calendar struct {
-	// Unit is how long a window is. 0: the limit is not one of the calendar.
+	// Unit is the length of a window. 0: there is no calendar.
 	Unit CalendarUnit
 	// Zone is the name of the time zone in the IANA database, such as "Europe/Berlin". "": UTC.
 	// Upper and lower case do not matter. It is read by time.LoadLocation, so a program that may run where no database is
-	// installed should import time/tzdata. "Local" is refused, because instances may differ
-	// in it.
+	// installed should import time/tzdata. "Local" is refused, because it may differ between instances.
 	Zone string
 	// Starts is the day with which a window begins: of a Week, the name of a day such as
-	// "sunday" ("": "monday"); of a Month, a day from "1" to "31" ("": "1"), in place of
-	// which a shorter month has its last; of a Year, month and day such as "04-06" ("": "01-01"),
-	// where "02-29" is the last day of February. A Day has none. Names may be in any case and may be
-	// cut to three letters, as in "Sun" and "Apr-6".
+	// "sunday" ("": "monday"); of a Month, a day from "1" to "31" ("": "1"), a shorter month starts
+	// with its last day; of a Year, month and day such as "04-06" ("": "01-01"), where "02-29" is
+	// the last day of February. A Day has none. Names may be in any case and shortened to three
+	// letters, as in "Sun" and "Apr-6".
 	Starts string
 }
 
-// windows checks c, brings it into its only form, in which what is by default is empty, and
-// returns its windows.
+// windows checks c, makes it canonical, with defaults left empty, and returns its windows.
 func (c *Calendar) windows() (*algo.Calendar, error) {
 	if c.Unit < Day || c.Unit > Year {
 		return nil, fmt.Errorf("unknown unit of a calendar %d", c.Unit)
@@ -120,7 +117,7 @@ func loadZone(name string) (*time.Location, error) {
 
 var defaultStarts = [...]string{Day: "", Week: "monday", Month: "1", Year: "01-01"}
 
-// starts reads c.Starts as algo.CalendarOf takes it.
+// starts parses c.Starts for algo.CalendarOf.
 func (c *Calendar) starts() (month time.Month, day int, err error) {
 	text := cmp.Or(c.Starts, defaultStarts[c.Unit])
 	switch c.Unit {
@@ -148,7 +145,7 @@ func (c *Calendar) starts() (month time.Month, day int, err error) {
 	return month, day, nil
 }
 
-// id is c in the ID of a limit. No two calendars have the same.
+// id is the part of a limit's ID for c. Different calendars have different ids.
 func (c *Calendar) id() string {
 	month, day, _ := c.starts()
 	id := "c" + c.Unit.String()[:1]

@@ -8,13 +8,12 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// Never is the RetryAfter of a request that will not be allowed however long it
-// waits, because its cost is above the limit's capacity (which may be 0). It is the longest
-// Duration.
+// Never is the RetryAfter of a request that is not allowed however long it waits, because
+// its cost is above the limit's capacity (which may be 0). It is the longest Duration.
 const Never time.Duration = math.MaxInt64
 
-// Outcome is how a request was answered. Limited, Warned and Banned are refusals.
-// The zero Outcome means that nothing was decided.
+// Outcome is the kind of answer to a request. Limited, Warned and Banned are refusals. The
+// zero Outcome means that nothing was decided.
 type Outcome uint8
 
 const (
@@ -75,60 +74,59 @@ type Decision struct {
 	// the request as a whole was allowed.
 	Allowed bool
 	Outcome Outcome
-	// Busy says that a refusal is due to what is held, so that RetryAfter is a hint
-	// (Spec.Retry) and no promise: it is as soon as others settle. Such a refusal is no
+	// Busy says that a refusal is due to units that others hold. RetryAfter is then only a
+	// hint (Spec.Retry): there is room as soon as others settle. Such a refusal is not a
 	// violation.
 	Busy bool
-	// By is who decided: ByStore but for answers of this instance.
+	// By is who decided: ByStore, unless this instance did.
 	By Source
 	// Remembered says that this instance repeated an earlier refusal of the Store without
-	// asking it; see fleet.Denials. By is then who refused first. Refusals by a pause of this
-	// Limiter are Remembered, too. The request is refused
-	// for at least RetryAfter: of several limits, another one may refuse for longer by now.
-	// Remaining and Held are as they were.
+	// asking it; see fleet.Denials. By is then who refused originally. Refusals by a pause of
+	// this Limiter are Remembered, too. The request is refused for at least RetryAfter:
+	// another of its limits may refuse for longer by now. Remaining and Held are those of the
+	// earlier refusal.
 	Remembered bool
-	// Limit is the limit that decided; nil if a running ban or a pause did, or if there was
-	// none to ask.
+	// Limit is the limit that decided; nil if a running ban or a pause did, or if no ask
+	// has one.
 	Limit *Limit
-	// Key is the key that the limit counted, or that is banned or paused.
+	// Key is the key that was counted, or that is banned or paused.
 	Key string
 	// Remaining is how many units, in requests of cost 1, would still be
 	// allowed at the same instant: Unlimited under an unlimited Limit.
 	Remaining int64
-	// Held is how many units requests in flight hold under Limit, this one's among them if
-	// it was allowed; at most 2^52. Remaining is without them.
+	// Held is how many units requests in flight hold under Limit, including this one if it
+	// was allowed; at most 2^52. Remaining does not include them.
 	Held int64
 	// RetryAfter is 0 if allowed, else the shortest wait after which the same
 	// request would be allowed if no other came; Never if no wait is long enough. While
 	// a ban runs, it is not before the ban's end.
 	RetryAfter time.Duration
-	// ResetAfter is the wait until the key is as if unused, if no request came.
+	// ResetAfter is the time until the key is as if unused, if no request comes.
 	ResetAfter time.Duration
-	// Delay is how long to hold an allowed request so that requests leave at an even
-	// pace. Only a LeakyBucket has delays. That of a Request is the longest of its
-	// asks.
+	// Delay is how long to delay an allowed request so that requests leave at an even pace.
+	// Only a LeakyBucket has delays. A Request has the longest Delay of its asks.
 	Delay time.Duration
 	// Penalty is the penalty under which this refusal of Key counted as a violation, or
-	// which imposed the ban. nil: none. Of several penalties and keys they are those with
-	// the gravest outcome; of several bans, those of the longest; of equals, those of the
+	// which imposed the ban. nil: none. Of several penalties and keys, Penalty and Key have
+	// the gravest outcome; of several bans, the longest; of equals, they are those of the
 	// first ask. Limit is then the strictest of the limits that led to it, and RetryAfter
 	// the longest of all.
 	Penalty *Penalty
 	// Violations is how many violations of Key count under Penalty, this one
 	// among them. The violation that imposes a ban is the BanAfter-th, and after it
-	// the count starts again. It is 0 where a ban ran already, for then nothing is
-	// counted. In an answer that fleet.Denials remembers, or one ByLocal, it is what
-	// this instance knows: the last count of the Store, and its own refusals since.
+	// the count starts again. It is 0 if a ban ran already, because then nothing is
+	// counted. In an answer that fleet.Denials remembers, or one ByLocal, it is what this
+	// instance knows: the last count of the Store, and its own refusals since then.
 	Violations int64
-	// BanLeft is how long the ban still runs, if Outcome is Banned.
+	// BanLeft is how long the ban lasts from now, if Outcome is Banned.
 	BanLeft time.Duration
 }
 
-// Strictest is the answer to a request, made of the answers to its asks: the denial with
+// Strictest returns the answer to a request, from the answers to its asks: the denial with
 // the longest RetryAfter; without a denial, the answer with the least Remaining; the first
 // of equals. An answer without a Limit is chosen only if none has one. The Delay is the
-// longest of all. Strictest is for implementations of Store. Without answers, it is the
-// zero Decision.
+// longest of all. Strictest is for implementations of Store. Without answers, it returns
+// the zero Decision.
 func Strictest(each []Decision) Decision {
 	if len(each) == 0 {
 		return Decision{}
@@ -158,8 +156,8 @@ func Strictest(each []Decision) Decision {
 
 // Used is how many units of Limit are in use: its capacity less Remaining and Held. A part of a unit
 // counts as one. If more is in use than fits, because the limit was made smaller or is in debt, Used and
-// Held together are the capacity. It is 0 without a Limit. If ByLocal decided, Remaining is of this
-// instance's share, and the shares of others count as used.
+// Held together are the capacity. It is 0 without a Limit. In a decision ByLocal, Remaining is that of
+// this instance's share, and the shares of others count as used.
 func (d *Decision) Used() int64 {
 	if d.Limit == nil {
 		return 0
@@ -184,8 +182,8 @@ func (d *Decision) set(key string, limit *Limit, v *algo.Verdict) {
 	d.Outcome, d.RetryAfter = Limited, algo.Duration(v.Retry)
 }
 
-// punished is the index in r of the first ask whose record d, the answer to r, is about; -1 if
-// there is none.
+// punished is the index of the first ask in r with the key and penalty of d, the answer to r;
+// -1: none.
 func (d *Decision) punished(r *Request) int {
 	if d.Penalty == nil {
 		return -1
@@ -193,9 +191,9 @@ func (d *Decision) punished(r *Request) int {
 	return slices.IndexFunc(r.Asks, func(a Ask) bool { return a.Penalty == d.Penalty && a.Key == d.Key })
 }
 
-// blamed is the answer to asks of which each refuses or not, where a violation of by's key counted
-// under its penalty: the strictest of those that led to it, with the longest wait of all. It is
-// not punished yet. The zero Decision: none did.
+// blamed is the answer to asks after a violation of by's key was counted under its penalty: the
+// strictest of the refusals that led to it, with the longest wait of all answers in each. It is
+// not punished yet. The zero Decision: no refusal led to it.
 func blamed(asks []Ask, each []Decision, by *Ask) (d Decision) {
 	var wait time.Duration
 	for i := range asks {
@@ -212,7 +210,7 @@ func blamed(asks []Ask, each []Decision, by *Ask) (d Decision) {
 	return d
 }
 
-// punish adds to d, a refusal, what followed under p, if the violation was counted.
+// punish adds the consequence of a counted violation under p to d, which is a refusal.
 func (d *Decision) punish(p *Penalty, came algo.Punishment) {
 	if came.Violations == 0 {
 		return

@@ -19,50 +19,52 @@
 // # Say what is allowed
 //
 // A [Limit] says how much is allowed. [ParseLimit] and [MustLimit] read one from a text;
-// [NewLimit] makes one of a [Spec], which has an [Algorithm] or a [Calendar] of windows as long
-// as a [CalendarUnit]. [Unlimited], [NoDebt] and [DefaultHold] are values for it.
+// [NewLimit] makes one from a [Spec], which has an [Algorithm] or a [Calendar] with windows of
+// one [CalendarUnit]. [Unlimited], [NoDebt] and [DefaultHold] are values for it.
 //
 // # Decide
 //
-// A [Limiter] decides, over a [Memory] or the Store that [NewLimiter] is given. A key of up to
-// [MaxKey] bytes says whom or what is counted. [Limiter.Allow] asks about one key under one limit,
-// and [Limiter.Take] decides a [Request] of up to [MaxAsks] asks: it is charged under the limits
-// of all or, if any refuses it, under none. Each [Ask] has its own key and limit.
+// A [Limiter] decides. It counts in a [Memory], or in the Store passed to [NewLimiter]. A key of
+// up to [MaxKey] bytes says whom or what is counted. [Limiter.Allow] asks about one key under one
+// limit, and [Limiter.Take] decides a [Request] of up to [MaxAsks] asks: it is charged under all
+// their limits or, if any refuses, under none. Each [Ask] has its own key and limit.
 // [Limiter.TakeBatch] decides many requests and fills in an [Answer] to each.
 //
 // A [Decision] is the answer: its [Outcome], when to try again (or [Never]), and the [Source] that
 // decided. A denial is a Decision, too, and costs nothing. An error means that nothing could be
-// decided: [ErrRequest] that the caller is wrong, and [ErrFull] that the Store has no room. If the
-// Store does not answer, [OnError] says what follows. [Limiter.Refund] undoes a decision.
+// decided: [ErrRequest], that the request is malformed; [ErrFull], that the Store has no room. If
+// the Store does not answer, [OnError] says how to decide. [Limiter.Refund] undoes a decision.
 //
 // # Wait
 //
 // [Limiter.Wait], [Limiter.WaitN] and [Limiter.TakeWait] sleep until the caller's turn, in the order
-// in which callers came. A denial is a [RefusedError] there. [Limiter.Pause] makes all wait because
-// a server said so, and [PauseAsk] makes other instances obey.
+// in which callers came. A denial is a [RefusedError] there. [Limiter.Pause] makes all callers wait
+// because a server said so, and [PauseAsk] makes other instances wait, too.
 //
 // # Reserve
 //
 // If it matters how many requests run at once, [Limiter.Acquire] holds a unit while one runs. If
-// the cost of a request is known only when it ends, [Limiter.Reserve] holds units meanwhile, and
-// [Reservation.Settle] of the [Reservation] charges what it did cost, unless [ErrHoldLost] says
-// that it held nothing any more. [Limiter.Charge] charges what is spent already.
+// the cost of a request is known only when it ends, [Limiter.Reserve] returns a [Reservation]
+// that holds units meanwhile, and [Reservation.Settle] charges the final cost; [ErrHoldLost]
+// means that the hold was lost before. [Limiter.Charge] charges units that are already spent.
 //
-// Programs that settle what another one holds do a [HoldCall] with a [HoldAction] by
-// [Limiter.Holds]. A [HoldID] names what is held: see [NewHoldID] and [ParseHoldID].
+// A program that settles the holds of another one passes a [HoldCall] with a [HoldAction]
+// to [Limiter.Holds]. A [HoldID] names the holds of a request: see [NewHoldID] and
+// [ParseHoldID].
 //
 // # Punish
 //
-// A [Penalty], which [NewPenalty] makes of a [PenaltySpec], warns keys that are refused again and
+// A [Penalty], which [NewPenalty] makes from a [PenaltySpec], warns keys that are refused again and
 // again, and bans them. [Limiter.Violate] counts other violations, [Limiter.Pardon] forgets them, and
 // [Limiter.Record] returns the [Record] of a key.
 //
 // # Guard a function
 //
-// A [Guard] limits a function for each of its callers, and [Guarded] is a function with what is
-// stored of them. [Caller] finds the caller in the context, where [WithSubject] and [WithClient] put
-// it, and [Client] finds the address alone. [Messages] are texts for callers. [Anonymous] says what
-// becomes of calls without a key, which may share [AnonymousKey].
+// A [Guard] limits a function for each of its callers. [Guarded] is such a function, with methods
+// that read and change what is stored about a caller. [Caller] finds the caller in the context,
+// where [WithSubject] and [WithClient] put it, and [Client] finds the address alone. [Messages] are
+// texts for callers. [Anonymous] says what happens to calls without a key, which may share
+// [AnonymousKey].
 //
 // # Observe
 //
@@ -72,10 +74,11 @@
 //
 // # Write a store
 //
-// A [Store] keeps counts and decides; [Strictest] makes its answer. It may also be a [BatchTaker],
-// [Refunder], [Resetter], [Violator], [Networked], an [Inspector], which lists what is [Stored], and a
-// [Holder], which keeps each [Hold]. A layer finds those of the Store within by [As] and calls them by
-// [TakeBatch], [Refund], [Reset], [Violate] and [Holds], which return [ErrUnsupported] if there is none.
-// Package limittest tests Stores. To count in a database, do not write one: package store makes it of a
-// method that changes rows. [Internal] is for packages of Stint.
+// A [Store] keeps counts and decides; [Strictest] combines the answers to its asks. It may also be a
+// [BatchTaker], [Refunder], [Resetter], [Violator], [Networked], an [Inspector], which reads what is
+// [Stored], and a [Holder], which keeps each [Hold]. A layer finds those of the Store that it wraps with
+// [As], and calls them with [TakeBatch], [Refund], [Reset], [Violate] and [Holds], which return
+// [ErrUnsupported] if there is none. Package limittest tests Stores. To count in a database, do not
+// write one: package store makes one from a method that changes rows. [Internal] is for packages of
+// Stint.
 package stint

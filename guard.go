@@ -22,63 +22,63 @@ import (
 // A is the function's argument, R its result. The zero Guard limits each caller to
 // 100 per 1m, in memory. A Guard is read when Wrap is called and may be reused.
 //
-// If its Store is Networked, a Guard uses the Store's fallback: while the store is away,
-// OnError decides, within the fallback's deadline. Put a fleet.Fallback around a Store of
-// your own that may hang.
+// If its Store is Networked, a Guard uses the Store's fallback: while the store does not
+// answer, OnError decides, within the fallback's deadline. Put a fleet.Fallback around a
+// Store of your own that may hang.
 type Guard[A, R any] struct {
-	// Name tells the counts of this Guard from those of others under the same Limit:
-	// Guards of one Name share them. "": the name of the function, such as
+	// Name separates the counts of this Guard from those of others under the same Limit:
+	// Guards with the same Name share them. "": the name of the function, such as
 	// "example.com/shop.Cart.Load", and in package main "Cart.Load", whether the receiver
 	// is a pointer or not. All instances of a generic function have one name. Give a Name
-	// if the function is a closure, whose name changes with the code around it, or in
-	// package main, for other programs may have one of that name: if Name and the Limit's
-	// are empty and the Store is no Memory, Wrap logs a warning.
+	// if the function is a closure, whose name changes with the code around it, or is in
+	// package main, because another program may have a function of that name: if Name and
+	// the Limit's are empty and the Store is not a Memory, Wrap logs a warning.
 	Name string
-	// Limiter decides. nil: each function that Wrap returns has one of its own, in
-	// memory.
+	// Limiter decides. nil: each function that Wrap returns has its own, in memory.
 	Limiter *Limiter
-	// Limit is how often. nil: 100 per 1m.
+	// Limit is the limit of each key. nil: 100 per 1m.
 	Limit *Limit
-	// More are further limits of the same key, such as one an hour beside one a second. A call
-	// is charged under all of them or under none.
+	// More are further limits of the same key, such as one per hour beside one per second. A
+	// call is charged under all limits or under none.
 	More []*Limit
-	// Key is the key that a call counts for. nil: the Caller of the context. A Store has it
-	// after the Name; see Guarded.Key.
+	// Key returns the key of a call. nil: the Caller of the context. In the Store, the Name
+	// precedes it; see Guarded.Key.
 	Key func(ctx context.Context, a A) string
-	// Anonymous says what becomes of calls whose key is "". The zero Anonymous refuses them: to
+	// Anonymous says what happens to calls whose key is "". The zero Anonymous refuses them: to
 	// limit all calls of the function together, set AnonymousShare.
 	Anonymous Anonymous
-	// Cost is how many units a call takes; 0 takes none. nil: 1. If there are More limits, those
-	// that are InFlight count each call once.
+	// Cost returns how many units a call takes; 0 takes none. nil: 1. If there are More limits,
+	// an InFlight one counts each call once.
 	Cost func(a A) int64
-	// CostAfter is what a call did cost, by its argument, result and error: units that are
-	// charged when the function has returned, in place of the Cost, which is held until then
-	// as an estimate. Less than 0 counts as 0. It needs a limit that is held (Spec.Hold) and
-	// not InFlight. nil: the Cost. If the function panics, the Cost is charged.
+	// CostAfter returns the final cost of a call, from its argument, result and error: the
+	// units to charge when the function has returned, in place of the Cost, which is held
+	// until then as an estimate. Less than 0 counts as 0. It needs a limit that is held
+	// (Spec.Hold) and not InFlight. nil: the Cost. If the function panics, the Cost is
+	// charged.
 	//
-	// A limit that is held holds the Cost while the function runs, with or without a
-	// CostAfter: an InFlight one limits how many calls run at once.
+	// A held limit holds the Cost while the function runs, with or without a CostAfter: an
+	// InFlight one limits how many calls run at once.
 	CostAfter func(a A, r R, err error) int64
-	// Penalty says how keys are punished that are refused. nil: not at all. It cannot
-	// go with Wait, which refuses no call.
+	// Penalty says how refused keys are punished. nil: not at all. It cannot be combined
+	// with Wait, which refuses no call.
 	Penalty *Penalty
-	// OnError says how a call is decided that the Store does not decide. The zero
-	// OnError is that of the Limiter, else OnErrorLocal: by this instance's share of the Limit, see
-	// fleet.Fallback. OnErrorAllow: the function is called. OnErrorDeny: the error is
-	// returned. Only OnErrorLocal can go with Wait.
+	// OnError says how to decide a call that the Store does not decide. The zero OnError is that of
+	// the Limiter, else OnErrorLocal: by this instance's share of the Limit, see fleet.Fallback.
+	// OnErrorAllow: the function is called. OnErrorDeny: the error is returned. Only OnErrorLocal
+	// can be combined with Wait.
 	OnError OnError
 	// Enabled is called at each call, from many goroutines at once. If it returns
 	// false, the function is called and nothing is counted. nil: enabled.
 	Enabled func() bool
-	// Message is that of the RefusedError, for the caller who is refused. Messages has texts for
-	// single outcomes, which take its place. A text may name {retry_after}, {ban_left}, {limit},
-	// {violations}, {warn_after} and {ban_after}; {{ and }} are braces. Waits are such as 12m 5s, and
-	// 12 分钟 5 秒 in a text with Chinese letters and no Japanese or Korean ones.
+	// Message is the RefusedError's Message for the refused caller. Messages has texts for single
+	// outcomes, which replace it. A text may contain {retry_after}, {ban_left}, {limit},
+	// {violations}, {warn_after} and {ban_after}; {{ and }} are braces. Times are written as 12m 5s,
+	// or as 12 分钟 5 秒 in a text with Chinese letters and no Japanese or Korean ones.
 	Message  string
 	Messages Messages
-	// Fallback answers in place of the function where a call is refused or cannot be decided,
-	// such as from a cache. why is the error that the caller would get: a *RefusedError, or
-	// what OnError leaves. nil: the caller gets it.
+	// Fallback answers in place of the function if a call is refused or cannot be decided,
+	// for example from a cache. why is the error that the caller would get: a *RefusedError,
+	// or why nothing could be decided. nil: the caller gets the error.
 	Fallback func(ctx context.Context, a A, why error) (R, error)
 	// Wait makes calls wait for their turn rather than be refused; see
 	// Limiter.WaitN and Limiter.ReserveWait.
@@ -89,15 +89,15 @@ type Guard[A, R any] struct {
 // Message.
 type Messages struct {
 	Limited, Warned, Banned string
-	// StillBanned is for calls during a ban, and Banned for the one that imposed it. "": Banned.
+	// StillBanned is for calls during a ban; Banned is for the call that caused it. "": Banned.
 	StillBanned string
 }
 
 // Wrap returns f, limited. A call that is refused returns a *RefusedError and
 // does not call f. A call that cannot be decided returns the Limiter's error and
-// does not call f either, unless OnError says otherwise. It panics if f is nil, if
-// Wait goes with a Penalty or with an OnError that it cannot go with, if CostAfter
-// goes with limits that it cannot go with, or if a text names something else than it may.
+// does not call f either, unless OnError says otherwise. It panics if f is nil, if Wait is
+// combined with a Penalty or an OnError other than OnErrorLocal, if CostAfter has no limit
+// that it can settle, or if a text contains an unknown placeholder.
 func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
 	if f == nil {
 		panic("stint: a Guard needs a function")
@@ -105,8 +105,8 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	return g.For(f).Call
 }
 
-// Inline returns what limits a part of a function of any signature, which calls it with that part.
-// A Guard for it needs a Name. It panics without, and where Wrap does.
+// Inline returns a function that limits a part of any function, which passes that part as call.
+// The Guard needs a Name. Inline panics without one, and where Wrap does.
 //
 //	var load = stint.Guard[int, User]{Name: "load", Limit: stint.MustLimit("load: 5 per 10s")}.Inline()
 //
@@ -120,7 +120,7 @@ func (g Guard[A, R]) Inline() func(ctx context.Context, a A, call func(context.C
 	return g.For(nil).Do
 }
 
-// guarded is a Guard made ready for calls.
+// guarded is a Guard prepared for calls.
 type guarded[A, R any] struct {
 	Guard[A, R]
 	prefix    string   // of keys
@@ -133,7 +133,7 @@ type guarded[A, R any] struct {
 // stillBanned is the place of Messages.StillBanned among the texts, which are by Outcome.
 const stillBanned = Banned + 1
 
-// prepare makes g ready, for a function of that name.
+// prepare checks g and sets its defaults, for the function of that name.
 func (g Guard[A, R]) prepare(function string) *guarded[A, R] {
 	switch {
 	case g.Wait && g.Penalty != nil:
@@ -179,7 +179,7 @@ func (g Guard[A, R]) prepare(function string) *guarded[A, R] {
 	return p
 }
 
-// call calls f, or the Fallback, or returns why neither.
+// call calls f or the Fallback, or returns the error.
 func (g *guarded[A, R]) call(ctx context.Context, a A, f func(context.Context, A) (R, error)) (R, error) {
 	if g.Enabled != nil && !g.Enabled() {
 		return f(ctx, a)
@@ -197,7 +197,7 @@ func (g *guarded[A, R]) call(ctx context.Context, a A, f func(context.Context, A
 	return f(ctx, a)
 }
 
-// settle calls f and settles what it did cost.
+// settle calls f and settles its final cost.
 func (g *guarded[A, R]) settle(ctx context.Context, held *Reservation, a A, f func(context.Context, A) (R, error)) (r R, err error) {
 	var cost []int64
 	defer func() {
@@ -212,13 +212,13 @@ func (g *guarded[A, R]) settle(ctx context.Context, held *Reservation, a A, f fu
 	return r, err
 }
 
-// mayBeShared tells whether others may count in l's Store.
+// mayBeShared reports whether other programs may count in l's Store.
 func (l *Limiter) mayBeShared() bool {
 	_, own := As[*Memory](l.Store)
 	return l.Store != nil && !own
 }
 
-// key returns the key of a call in the Store, and "" if the call counts nowhere. The error names the limit.
+// key returns the key of a call in the Store, and "" if the call is not counted. The error names the limit.
 func (g *guarded[A, R]) key(ctx context.Context, a A) (string, error) {
 	key, err := g.Anonymous.key(g.Key(ctx, a))
 	if err != nil {
@@ -236,7 +236,7 @@ func (g *guarded[A, R]) pass(ctx context.Context, a A) (*Reservation, error) {
 	if key == "" {
 		return nil, err
 	}
-	var few [1]Ask // no allocation for what most ask
+	var few [1]Ask // no allocation for most calls
 	asks := few[:0]
 	cost, costs := int64(0), g.Cost != nil
 	if costs {
@@ -271,7 +271,7 @@ func (g *guarded[A, R]) pass(ctx context.Context, a A) (*Reservation, error) {
 	return held, nil
 }
 
-// text is what a caller that d refuses is told.
+// text is the message for a caller that d refuses.
 func (g *guarded[A, R]) text(d *Decision) string {
 	v := message.Values{Violations: d.Violations, RetryAfter: d.RetryAfter, BanLeft: d.BanLeft, Limit: func() string {
 		if d.Limit != nil {
@@ -296,7 +296,7 @@ func (g *guarded[A, R]) text(d *Decision) string {
 	return g.texts[place].Fill(&v)
 }
 
-// take decides asks, and holds units of them if hold says so.
+// take decides asks, and holds their units if hold is set.
 func (l *Limiter) take(ctx context.Context, asks []Ask, hold bool) (held *Reservation, d Decision, err error) {
 	r := Request{Asks: asks}
 	if hold {
@@ -306,7 +306,8 @@ func (l *Limiter) take(ctx context.Context, asks []Ask, hold bool) (held *Reserv
 	return nil, d, err
 }
 
-// undecided tells whether err is the Store's, and neither a refusal nor the caller's own.
+// undecided reports whether err is from the Store: neither a refusal nor a mistake or
+// timeout of the caller.
 func undecided(ctx context.Context, err error) bool {
 	var refused *RefusedError
 	return ctx.Err() == nil && !errors.Is(err, ErrRequest) && !errors.As(err, &refused)
@@ -317,23 +318,23 @@ type (
 	clientKey  struct{}
 )
 
-// WithSubject returns a copy of ctx that holds on whose behalf something is done, such as
-// the ID of the user who logged in. A Guard without a Key counts by it. "" holds nobody.
+// WithSubject returns a copy of ctx with the subject on whose behalf something is done,
+// such as the ID of the user who logged in. A Guard without a Key counts by it. "": none.
 // The subject is stored as part of the key: hash it if it is secret.
 func WithSubject(ctx context.Context, subject string) context.Context {
 	return context.WithValue(ctx, subjectKey{}, subject)
 }
 
-// WithClient returns a copy of ctx that holds the address that a request came from, as the
-// text that it counts by. httplimit.Middleware calls it if its Clients are set. A Guard
-// without a Key counts by it if there is no subject. "" holds no address.
+// WithClient returns a copy of ctx with the address of the client, as the text to count by.
+// httplimit.Middleware calls it if its Clients are set. A Guard without a Key counts by it
+// if there is no subject. "": none.
 func WithClient(ctx context.Context, client string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
 
-// Caller is the key of a Guard without a Key: "subject=" and the subject of WithSubject, else
-// that of Client. So no subject can pass for a client. A Key of your own may add to it, such
-// as the argument of the call.
+// Caller returns the key of a Guard without a Key: "subject=" and the subject of WithSubject,
+// else Client. So no subject can pass for a client. Your own Key may extend it, for example
+// with the argument of the call.
 func Caller(ctx context.Context) string {
 	if s, _ := ctx.Value(subjectKey{}).(string); s != "" {
 		return "subject=" + s
@@ -341,8 +342,8 @@ func Caller(ctx context.Context) string {
 	return Client(ctx)
 }
 
-// Client is "client=" and the address of WithClient, or "" without one. It is for the Key of a
-// Guard that counts by address even if the caller is known.
+// Client returns "client=" and the address of WithClient, or "" without one. Use it as the Key
+// of a Guard that counts by address even if the subject is known.
 func Client(ctx context.Context) string {
 	if c, _ := ctx.Value(clientKey{}).(string); c != "" {
 		return "client=" + c

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// nameOf is the name of a Guard of a function that the runtime calls function: without the marks of
-// pointers, of type arguments and of method values, and without package main, which all programs have.
+// nameOf is the Guard's name for a function with this runtime name: without the marks of pointers,
+// type arguments and method values, and without package main, which all programs have.
 func nameOf(function string) string {
 	slash := strings.LastIndexByte(function, '/') + 1
 	dot := slash + strings.IndexByte(function[slash:], '.') + 1
@@ -20,15 +20,15 @@ func nameOf(function string) string {
 
 var marks = strings.NewReplacer("(*", "", ")", "", "[...]", "")
 
-// isAmbiguous tells whether a function of another program, or another function of another
-// version of this one, may have the name of function.
+// isAmbiguous reports whether another program, or another version of this one, may have a
+// different function with this name.
 func isAmbiguous(function string) bool {
 	return strings.HasPrefix(function, "main.") || closure.MatchString(function)
 }
 
-// closure matches what the compiler puts into the name of a closure.
+// closure matches the mark of a closure in its runtime name.
 var closure = regexp.MustCompile(`\.func\d`)
 
-// keyPrefix escapes a name so that the first colon of a key ends it: no two pairs of a name and a key
-// are one key.
+// keyPrefix escapes a name so that the first colon of a key ends it: different pairs of name and key
+// make different keys.
 var keyPrefix = strings.NewReplacer("%", "%25", ":", "%3A")

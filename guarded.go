@@ -6,7 +6,8 @@ import (
 	"runtime"
 )
 
-// Guarded is a function that a Guard limits, with what is stored of its callers:
+// Guarded is a function that a Guard limits, with access to what is stored about its
+// callers:
 //
 //	users := guard.For(loadUserFromDatabase)
 //	user, err := users.Call(ctx, 42)
@@ -15,15 +16,14 @@ import (
 //
 // Guard.For makes it. Its methods find the caller in the context and the argument, as Guard.Key does.
 // They return an error that wraps ErrRequest if the caller is not known and Guard.Anonymous refuses
-// that. What is stored stays as it is where Guard.Anonymous lets a call count nowhere. It may be
-// used from many goroutines at once.
+// such calls; under AnonymousAllow they change nothing. It may be used from many goroutines at once.
 type Guarded[A, R any] struct {
 	guard *guarded[A, R]
 	f     func(context.Context, A) (R, error)
 }
 
-// For returns f, limited as by Wrap. f may be nil if g has a Name: for Do, and for a program
-// that looks at the callers of another one. For panics if g has no Name either, and where Wrap does.
+// For returns f, limited as by Wrap. f may be nil if g has a Name: for Do, and for a program that
+// inspects the callers of another one. For panics if both are missing, and where Wrap does.
 func (g Guard[A, R]) For(f func(context.Context, A) (R, error)) *Guarded[A, R] {
 	var function string
 	switch {
@@ -35,7 +35,7 @@ func (g Guard[A, R]) For(f func(context.Context, A) (R, error)) *Guarded[A, R] {
 	return &Guarded[A, R]{guard: g.prepare(function), f: f}
 }
 
-// Call calls the function, as what Wrap returns does. It panics if there is none, and charges nothing.
+// Call calls the function, limited like that of Wrap. If there is none, it panics and charges nothing.
 func (g *Guarded[A, R]) Call(ctx context.Context, a A) (R, error) {
 	if g.f == nil {
 		panic("stint: Call of a Guarded without a function: use Do")
@@ -43,7 +43,7 @@ func (g *Guarded[A, R]) Call(ctx context.Context, a A) (R, error) {
 	return g.guard.call(ctx, a, g.f)
 }
 
-// Do calls a part of a function, as what Inline returns does.
+// Do calls a part of a function, limited like that of Inline.
 func (g *Guarded[A, R]) Do(ctx context.Context, a A, call func(context.Context) (R, error)) (R, error) {
 	return g.guard.call(ctx, a, func(ctx context.Context, _ A) (R, error) { return call(ctx) })
 }
@@ -51,14 +51,13 @@ func (g *Guarded[A, R]) Do(ctx context.Context, a A, call func(context.Context) 
 // Name is the Guard's Name, or the function's.
 func (g *Guarded[A, R]) Name() string { return g.guard.Name }
 
-// Key returns the key that a call counts for in the Store, "loadUser:subject=ann": the Name, in which a
-// colon is %3A and a percent sign %25, a colon, and the Guard's Key. It is what Limiter.Pardon and other
-// methods of the Limiter take, what Decision.Key is, and what lists of bans show. "": the call counts
-// nowhere.
+// Key returns the key of a call in the Store, such as "loadUser:subject=ann": the Name, with colons as
+// %3A and percent signs as %25, then a colon and the Guard's Key. Limiter.Pardon and other methods of
+// the Limiter take this key, and Decision.Key and lists of bans show it. "": the call is not counted.
 func (g *Guarded[A, R]) Key(ctx context.Context, a A) (string, error) { return g.guard.key(ctx, a) }
 
 // Peek returns how the caller stands under the limits, as Limiter.Peek does: of several, under the one
-// with the least left. Bans have no part in it; see Record.
+// with the least Remaining. It ignores bans; see Record.
 func (g *Guarded[A, R]) Peek(ctx context.Context, a A) (Decision, error) {
 	key, err := g.guard.key(ctx, a)
 	switch {
@@ -95,7 +94,7 @@ func (g *Guarded[A, R]) Pardon(ctx context.Context, a A) (found bool, err error)
 	return g.guard.Limiter.Pardon(ctx, key, g.guard.Penalty)
 }
 
-// Reset makes the caller as if unknown under all limits, as Limiter.Reset does. A ban stays; see Pardon.
+// Reset makes the caller as if unused under all limits, as Limiter.Reset does. A ban stays; see Pardon.
 func (g *Guarded[A, R]) Reset(ctx context.Context, a A) error {
 	key, err := g.guard.key(ctx, a)
 	if key == "" {

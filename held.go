@@ -15,34 +15,34 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// held is what one request holds. Its Reservation refers to it, and it does not refer to its
-// Reservation, so that a Reservation that nobody refers to is garbage.
+// held has the units that one request holds. It has no reference to its Reservation, so that
+// a Reservation that the caller dropped is garbage.
 type held struct {
 	l     *Limiter
 	id    HoldID
 	parts []part
 	one   [1]part // parts, if there is no more
 	every time.Duration
-	// longest is how long the part that lasts longest lasts without renewal.
+	// longest is how long the longest of parts lasts without renewal.
 	longest time.Duration
 	dropped atomic.Bool // its Reservation is garbage
 
-	// The rest is guarded by keeper.mu; parts[].cost, too, until it is ended.
+	// keeper.mu guards the rest, and parts[].cost until ended is set.
 	ended     bool
 	due       time.Time     // of the next renewal
-	until     time.Time     // by then the records have run out if nobody renews them
+	until     time.Time     // the records have expired by then if not renewed
 	index     int           // in keeper.live; -1: not there
-	restoring chan struct{} // not nil: a call that can make a lost record again is under way; closed after it
+	restoring chan struct{} // not nil: a call is under way that may put a lost record back; closed after it
 	doubtful  bool          // a settlement was sent and not answered
 	absent    bool          // abandoned, and not found when it was last settled
-	pause     time.Duration // before it is then settled again; it doubles
-	abandoned bool          // no more than settled with 0
-	err       error         // why it is owed
+	pause     time.Duration // before the next attempt, if absent; it doubles
+	abandoned bool          // only to be settled with 0
+	err       error         // why it is not settled yet
 }
 
-// part is what is held under one limit.
+// part has the units held under one limit.
 type part struct {
-	ask   int // in the request; -1: it is the unit of Limiter.Instance
+	ask   int // index in the request; -1: the unit of Limiter.Instance
 	key   string
 	limit *Limit
 	units int64 // 0: nothing is held, and the cost is charged
@@ -51,15 +51,15 @@ type part struct {
 	cost  int64
 	done  bool // settled
 
-	again    bool // the store had no record, and was asked to put it back
+	again    bool // the store had no record and was asked to put it back
 	released bool // by an operator
 }
 
-// renews tells whether there is a record of p to be renewed.
+// renews reports whether p has a record to renew.
 func (p *part) renews() bool { return p.units > 0 && !p.released }
 
-// newHeld is what r holds; nil if that is nothing. each holds the answers to its asks; nil: they
-// are not known.
+// newHeld returns the units that r holds; nil if none. each has the answers to its asks; nil:
+// not known.
 func newHeld(l *Limiter, r *Request, each []Decision) *held {
 	h := &held{l: l, id: r.Hold, index: -1}
 	h.parts = h.one[:0]
@@ -98,14 +98,13 @@ func (h *held) add(p part, last time.Duration) {
 	h.parts = append(h.parts, p)
 }
 
-// renews tells whether anything of h is a record that lasts only for a time.
+// renews reports whether any part of h needs renewal.
 func (h *held) renews() bool { return h.every > 0 }
 
-// drop is called when the Reservation of h is garbage, in a goroutine that must not wait. The
-// keeper finds out when it would renew h.
+// drop is called when the Reservation of h is garbage, in a goroutine that must not block.
+// The keeper sees it at the next renewal.
 func (h *held) drop() { h.dropped.Store(true) }
 
-// call makes a call about p.
 func (h *held) call(p *part, action HoldAction) HoldCall {
 	c := HoldCall{Action: action, Key: p.key, Limit: p.limit, Hold: h.id, Units: p.units, For: p.last, By: p.by}
 	if action == HoldSettle {
@@ -117,7 +116,7 @@ func (h *held) call(p *part, action HoldAction) HoldCall {
 	return c
 }
 
-// size is how many bytes h takes, about.
+// size is about how many bytes h takes.
 func (h *held) size() int {
 	n := int(unsafe.Sizeof(*h)) + int(unsafe.Sizeof(part{}))*len(h.parts)
 	for i := range h.parts {
@@ -126,8 +125,8 @@ func (h *held) size() int {
 	return n
 }
 
-// end ends h with costs as Reservation.Settle gets them. It reports false if h was ended before.
-// If restoring is not nil, a call is under way that may put a lost record back until it is closed.
+// end ends h with the costs of Reservation.Settle. first is false if h was ended before. If
+// restoring is not nil, a call that may put a lost record back is under way until it is closed.
 func (h *held) end(cost []int64) (restoring <-chan struct{}, first bool) {
 	k := &h.l.keeper
 	k.mu.Lock()
@@ -153,13 +152,13 @@ func (h *held) end(cost []int64) (restoring <-chan struct{}, first bool) {
 	return h.restoring, true
 }
 
-// settle sends what h, which is ended, did cost.
+// settle sends the settlements of h, which is ended.
 func (h *held) settle(ctx context.Context) error {
 	calls := h.settlements(nil)
 	if len(calls) == 0 {
 		return nil
 	}
-	if err := ctx.Err(); err != nil { // the client has left: that is no reason not to charge it
+	if err := ctx.Err(); err != nil { // the client has left, but must still be charged
 		return h.owe(err)
 	}
 	if slices.ContainsFunc(calls, func(c HoldCall) bool { return c.Action == HoldCharge }) {
@@ -176,7 +175,7 @@ func (h *held) settle(ctx context.Context) error {
 	return err
 }
 
-// settlements appends to calls what is still to be sent of h, which is ended.
+// settlements appends the settlements of h still to be sent. h is ended.
 func (h *held) settlements(calls []HoldCall) []HoldCall {
 	for i := range h.parts {
 		p := &h.parts[i]
@@ -190,8 +189,8 @@ func (h *held) settlements(calls []HoldCall) []HoldCall {
 	return calls
 }
 
-// answered reads the answers to settlements. owed is not nil if some are to be sent again; err is
-// what became of the others.
+// answered reads the answers to settlements. owed is the error if some must be sent again; err
+// joins the final errors of the others.
 func (h *held) answered(ctx context.Context, calls []HoldCall) (owed, err error) {
 	h.absent = false
 	for i := range h.parts {
@@ -223,7 +222,8 @@ func (h *held) answered(ctx context.Context, calls []HoldCall) (owed, err error)
 	return owed, err
 }
 
-// owe keeps h, which is ended, to send it in the background. It returns err if there is no room.
+// owe keeps h, which is ended, to send it in the background. It returns an error if there is no
+// room.
 func (h *held) owe(err error) error {
 	k, size := &h.l.keeper, h.size()
 	k.mu.Lock()
@@ -233,7 +233,7 @@ func (h *held) owe(err error) error {
 	}
 	full := k.bytes+size > most
 	if !full {
-		for i := range h.parts { // the caller's may be part of a long text
+		for i := range h.parts { // the caller's key may be part of a long text
 			h.parts[i].key = strings.Clone(h.parts[i].key)
 		}
 		h.err = err
@@ -249,7 +249,8 @@ func (h *held) owe(err error) error {
 	return nil
 }
 
-// abandon settles what r may hold with 0, because it is unknown whether r was allowed.
+// abandon settles the units that r may hold with 0, because it is unknown whether r was
+// allowed.
 func (l *Limiter) abandon(r *Request, err error) {
 	if (r.Hold == HoldID{}) || !r.At.IsZero() || errors.Is(err, errNotCharged) || errors.Is(err, ErrRequest) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrFull) {
 		return
@@ -257,11 +258,12 @@ func (l *Limiter) abandon(r *Request, err error) {
 	if h := newHeld(l, r, nil); h != nil {
 		h.ended, h.abandoned, h.doubtful = true, true, true
 		h.until = time.Now().Add(h.longest)
-		_ = h.owe(err) // without room, it runs out
+		_ = h.owe(err) // without room, the hold expires
 	}
 }
 
-// giveUp ends settlements that were not answered, because of h.err. It returns what is lost by that.
+// giveUp gives up settlements that were not answered, because of h.err. It returns an error for each
+// lost charge.
 func (h *held) giveUp() (err error) {
 	for _, c := range h.settlements(nil) {
 		c.Err = fmt.Errorf("stint: %w: %s: %w", ErrHoldLost, c.Limit, h.err)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// instanceKey is the one key of Limiter.Instance.
+// instanceKey is the only key of Limiter.Instance.
 const instanceKey = "instance"
 
 func (l *Limiter) instanceCount() *Memory {
@@ -16,7 +16,7 @@ func (l *Limiter) instanceCount() *Memory {
 }
 
 // enter takes a unit of l.Instance for r, if one is left; else d is the refusal. A request
-// that takes nothing, or has an instant, passes without one.
+// that takes nothing, or has an instant, needs none.
 func (l *Limiter) enter(r *Request) (d Decision, taken, ok bool) {
 	if l.Instance == nil || !r.At.IsZero() || !r.takes() {
 		return d, false, true
@@ -33,12 +33,12 @@ func (l *Limiter) enter(r *Request) (d Decision, taken, ok bool) {
 	return d, d.Allowed, d.Allowed
 }
 
-// holdsHere tells whether r, if it is allowed, holds a unit of l.Instance until it is settled.
+// holdsHere reports whether r, once allowed, holds a unit of l.Instance until it is settled.
 func (l *Limiter) holdsHere(r *Request) bool {
 	return l.Instance != nil && l.Instance.spec.Algorithm == InFlight && r.Hold != HoldID{} && r.At.IsZero() && r.takes()
 }
 
-// takes tells whether r asks for any units.
+// takes reports whether r asks for any units.
 func (r *Request) takes() bool {
 	for i := range r.Asks {
 		if a := &r.Asks[i]; a.Units() > 0 || !a.Peek && a.Limit.IsUnlimited() {
@@ -59,9 +59,9 @@ func (r *Request) maxDelay() (most time.Duration) {
 	return most
 }
 
-// settle handles the answer to r, which has taken a unit of l.Instance. If it was
-// refused, or not decided, the unit goes back, unless it is a place in the queue of a
-// LeakyBucket (see Refund). If it was allowed, its delay is the longer of both.
+// settle handles the answer to r, which has taken a unit of l.Instance. If r was refused or
+// not decided, the unit goes back, unless it is a place in the queue of a LeakyBucket (see
+// Refund). If r was allowed, its delay is the longer of both.
 func (l *Limiter) settle(r *Request, own *Decision, d *Decision, err error) {
 	if err == nil && d.Allowed {
 		d.Delay = max(d.Delay, own.Delay)
@@ -78,7 +78,7 @@ func (l *Limiter) settle(r *Request, own *Decision, d *Decision, err error) {
 	}
 }
 
-// takeHere is Take where there is an Instance.
+// takeHere is Take with an Instance.
 func (l *Limiter) takeHere(ctx context.Context, r *Request, out []Decision) (Decision, error) {
 	own, taken, ok := l.enter(r)
 	if !ok {
@@ -92,8 +92,8 @@ func (l *Limiter) takeHere(ctx context.Context, r *Request, out []Decision) (Dec
 	return d, err
 }
 
-// takeEachHere is TakeBatch where there is an Instance, for requests that have been checked:
-// the Store decides those that enter.
+// takeEachHere is TakeBatch with an Instance, for checked requests: the Store decides those
+// that enter.
 func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answer) {
 	type entry struct {
 		at    int // in rs

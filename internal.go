@@ -2,11 +2,11 @@ package stint
 
 import "github.com/stintdev/stint/internal/friend"
 
-// Internal is for Stint's own packages, such as redislimit and fleet. Others cannot make its
-// argument.
+// Internal is for Stint's own packages, such as redislimit and fleet. Others cannot create
+// its argument.
 func Internal(friend.Of) internals { return internals{} }
 
-// internals has what packages of Stint need and users do not, so that the public API is smaller. See
-// docs/decisions/0012-library.md. internal_store.go has what redislimit and fleet call, internal_door.go
-// what httplimit and rpclimit call, and internal_server.go the rest, for package server.
+// internals has methods that packages of Stint need and users do not, to keep the public API small. See
+// docs/decisions/0012-library.md. internal_store.go is for redislimit and fleet, internal_door.go for
+// httplimit and rpclimit, internal_server.go for package server.
 type internals struct{}

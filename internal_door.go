@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// OrDefault is l, or the limit that a nil Limit is.
+// OrDefault is l, or the default limit if l is nil.
 func (internals) OrDefault(l *Limit) *Limit { return l.orDefault() }
 
-// WithFallback returns a Limiter that answers in time whatever the network does: where
-// l's Store is Networked, another one over the same counts, those of Instance among
-// them; else l itself.
+// WithFallback returns a Limiter that answers in time whatever the network does: if l's
+// Store is Networked, another Limiter over the same counts, also of Instance; else l
+// itself.
 func (internals) WithFallback(l *Limiter) *Limiter {
 	s, ok := l.Store.(Networked)
 	if !ok {
@@ -24,7 +24,7 @@ func (internals) WithFallback(l *Limiter) *Limiter {
 	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, Observe: l.Observe, ObserveHold: l.ObserveHold, OnError: l.OnError, of: l}
 }
 
-// Counted returns the key that a call with key k counts under, and "" if it counts nowhere.
+// Counted returns the key that a call with key k counts under, and "" if it is not counted.
 func (internals) Counted(a Anonymous, k string) (string, error) { return a.key(k) }
 
 // JoinKey makes one key of n parts. It is empty if all of them are.
@@ -45,7 +45,8 @@ func (internals) JoinKey(n int, part func(i int) string) string {
 	return string(b)
 }
 
-// WarnUnnamed logs for a package that limit has no name, if others may count in l's Store.
+// WarnUnnamed logs, for package pkg, that limit has no name, if other programs may count in
+// l's Store.
 func (internals) WarnUnnamed(pkg string, l *Limiter, limit *Limit) {
 	if limit.spec.Name == "" && l.mayBeShared() {
 		slog.Default().Warn(pkg+": a limit without a name shares its counts with all unnamed limits of the same algorithm and period in the store: give it a name",
@@ -53,8 +54,8 @@ func (internals) WarnUnnamed(pkg string, l *Limiter, limit *Limit) {
 	}
 }
 
-// TakeOne takes a unit of key under limit. shape: it is refused if its Delay would be longer than
-// maxDelay. An error names the limit.
+// TakeOne takes a unit of key under limit. With shape, it refuses a Delay longer than maxDelay.
+// An error names the limit.
 func (internals) TakeOne(ctx context.Context, l *Limiter, key string, limit *Limit, shape bool, maxDelay time.Duration) (d Decision, err error) {
 	if shape {
 		d, err = l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, MaxDelay: maxDelay}}}, nil)
@@ -67,9 +68,9 @@ func (internals) TakeOne(ctx context.Context, l *Limiter, key string, limit *Lim
 	return d, nil
 }
 
-// TakeOrWait takes r as Limiter.TakeWait does; with refuse it does not wait, also for no delay, and a
-// refusal is a *RefusedError. It holds the units of limits that are held. The Reservation is nil if
-// nothing is.
+// TakeOrWait takes r as Limiter.TakeWait does; with refuse it does not wait, not even for a delay,
+// and a refusal is a *RefusedError. It holds the units of held limits. The Reservation is nil if
+// there are none.
 func (internals) TakeOrWait(ctx context.Context, l *Limiter, r *Request, refuse bool) (held *Reservation, err error) {
 	hold := slices.ContainsFunc(r.Asks, func(a Ask) bool { return a.Limit.IsHeld() })
 	if !refuse {
@@ -82,15 +83,15 @@ func (internals) TakeOrWait(ctx context.Context, l *Limiter, r *Request, refuse 
 	return held, err
 }
 
-// Keep returns the Reservation of a request with a Hold that l.Take decided, as Limiter.Reserve
-// does of one that it decides: d is the answer, and each holds those to its asks. nil: r was
+// Keep returns the Reservation of a request with a Hold that l.Take decided, like that of
+// Limiter.Reserve: d is the answer to r, and each has the answers to its asks. nil: r was
 // refused.
 func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Reservation {
 	return l.reservation(r, each, d)
 }
 
 // RefuseDelayed turns d, which is allowed after a Delay longer than longest, into a refusal by the limit
-// with that delay. each are the decisions that d is made of.
+// with that delay. d is combined from each.
 func (internals) RefuseDelayed(d *Decision, each []Decision, longest time.Duration) {
 	delay := d.Delay
 	for i := range each {
@@ -102,8 +103,8 @@ func (internals) RefuseDelayed(d *Decision, each []Decision, longest time.Durati
 	d.Allowed, d.Outcome, d.RetryAfter, d.Delay = false, Limited, delay-max(0, longest), 0
 }
 
-// Refused returns the decision and the message of the *RefusedError that err is or wraps. A call that was
-// allowed and cannot wait out its delay is refused with it.
+// Refused returns the decision and the message of the *RefusedError that err is or wraps. If it was
+// allowed but could not wait out its delay, the decision is turned into a refusal.
 func (internals) Refused(err error) (d Decision, message string, ok bool) {
 	var refused *RefusedError
 	if !errors.As(err, &refused) {
@@ -116,5 +117,5 @@ func (internals) Refused(err error) (d Decision, message string, ok bool) {
 	return d, refused.Message, true
 }
 
-// IsShared tells whether a decision by s was counted by the Store that counts for all.
+// IsShared reports whether a decision by s was counted by the Store that counts for all.
 func (internals) IsShared(s Source) bool { return s == ByStore || s == ByLease }

@@ -14,9 +14,9 @@ import (
 // Ask.
 func (internals) Check(r *Request) error { return r.check() }
 
-// DryRun fills out with what s would answer now to each ask of r if it came alone. It
-// takes nothing and counts no violation. Penalties play no part: see Record. out must have
-// a place for each ask. The errors are those of Limiter.Take.
+// DryRun fills out with the answer that s would now give to each ask of r alone. It takes
+// nothing and counts no violation. It ignores penalties: see Record. out must have a place
+// for each ask. The errors are those of Limiter.Take.
 func (internals) DryRun(ctx context.Context, s Store, r *Request, out []Decision) error {
 	if err := r.check(); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (internals) DryRun(ctx context.Context, s Store, r *Request, out []Decision
 		a.Penalty = nil
 		dry.Asks = append(dry.Asks, a)
 	}
-	// One that is always refused, under the same key, so that a Cluster asks one node.
+	// One that is always refused. It has the same key, so that a Cluster asks one node.
 	dry.Asks = append(dry.Asks, Ask{Key: r.Asks[0].Key, Limit: refusing, Cost: refusing.Capacity() + 1})
 	all := make([]Decision, len(dry.Asks))
 	_, err := s.Take(ctx, &dry, all)
@@ -44,9 +44,9 @@ func (internals) DryRun(ctx context.Context, s Store, r *Request, out []Decision
 // refusing is the limit of the ask that keeps a DryRun from taking anything.
 var refusing = MustLimit("stint dry run: 1 per 1s")
 
-// Probe asks s for a decision and returns why it made none; nil: it decides. It takes a
-// unit of key, under a limit of its own: a server that is a replica, or full, still
-// answers requests that take nothing. l, which may be nil, and key say which server is asked.
+// Probe asks s for a decision and returns why it made none; nil: it decides. It takes a unit
+// of key under its own limit, because a server that is a replica, or full, still answers
+// requests that take nothing. key and l, which may be nil, select the server.
 func (internals) Probe(ctx context.Context, s Store, l *Limit, key string) error {
 	limit := probing
 	if (internals{}).UnderAMinute(l) {
@@ -56,27 +56,28 @@ func (internals) Probe(ctx context.Context, s Store, l *Limit, key string) error
 	return err
 }
 
-// The limits of probes, which must not find them exhausted. Their name keeps their counts apart from
-// those of callers.
+// The limits of probes, too large to be exhausted. Their name separates their counts from those of
+// callers.
 var (
 	probing        = MustLimit("stint probe: 1000000 per 1m")
 	probingSeconds = MustLimit("stint probe: 1000000 per 1s")
 )
 
-// UnderAMinute reports whether the period of l is less than a minute. Limits of the calendar, those that
-// are in flight, and nil have none.
+// UnderAMinute reports whether the period of l is less than a minute. Calendar limits, InFlight ones and
+// nil have no period.
 func (internals) UnderAMinute(l *Limit) bool {
 	return l != nil && l.spec.Period > 0 && l.spec.Period < time.Minute
 }
 
-// Sentence is what one violation more would lead to for a key with this record under p.
+// Sentence is the consequence that one more violation would have for a key with this record
+// under p.
 func (internals) Sentence(p *Penalty, r *Record) algo.Punishment {
 	plan := &p.counted.Plan
 	const now = 1
 	return plan.Punish(&algo.Record{Last: now, Violations: r.Violations, Until: now, Bans: r.Bans, Forget: plan.Forget}, now, 1)
 }
 
-// BanRan reports whether d, a refusal by a ban, is due to one that ran already, and did not begin with it.
+// BanRan reports whether d is a refusal by a ban that ran already and did not begin with d.
 func (internals) BanRan(d *Decision) bool {
 	return d.Outcome == Banned && (d.Violations == 0 || d.Remembered)
 }
@@ -85,9 +86,9 @@ func (internals) BanRan(d *Decision) bool {
 // is used.
 func (internals) SetMaxOwed(l *Limiter, bytes int64) { l.keeper.most = int(bytes) }
 
-// OnLost has f called, in place of a line of the log, when a settlement that l made in the background
-// was lost: with a limit of the request, and why. It may be called from many goroutines, and must
-// return soon. Call OnLost before l is used.
+// OnLost makes l call f, instead of logging, when a settlement in the background was lost: with a
+// limit of the request, and why. f may be called from many goroutines, and must return soon. Call
+// OnLost before l is used.
 func (internals) OnLost(l *Limiter, f func(*Limit, error)) { l.keeper.onLost = f }
 
 // Owes reports whether l keeps settlements that its Store has not answered.
@@ -98,6 +99,6 @@ func (internals) Owes(l *Limiter) bool {
 	return k.bytes > 0
 }
 
-// RoomOfHolds is how many records of holds were made in m, those that ran out and were not dropped
-// yet among them, and how many there may be.
+// RoomOfHolds returns how many records of holds are in m, including expired ones that were not
+// dropped yet, and how many there may be.
 func (internals) RoomOfHolds(m *Memory) (made, most int64) { return m.open().Holds() }

@@ -11,7 +11,7 @@ import (
 // Plan is a limit's arithmetic.
 func (internals) Plan(l *Limit) *algo.Plan { return &l.counted.Plan }
 
-// PlanOf is the arithmetic of an ask's limit for that ask; see Ask.MaxDelay.
+// PlanOf is the arithmetic of an ask's limit, with its MaxDelay.
 func (internals) PlanOf(a *Ask) *algo.Plan {
 	return a.Limit.counted.Plan.WithDelay(a.Units(), a.MaxDelay)
 }
@@ -26,30 +26,29 @@ func (internals) Salt(l *Limit) uint64 { return l.counted.Salt }
 // says; 0: none.
 func (internals) Leased(l *Limit) int64 { return l.lease }
 
-// Decision is the answer to an ask, made of a verdict.
+// Decision is the answer to an ask, from a verdict.
 func (internals) Decision(a *Ask, v *algo.Verdict) (d Decision) {
 	d.set(a.Key, a.Limit, v)
 	return d
 }
 
-// Banned is the answer of a ban under an ask's penalty that runs for left µs.
+// Banned is the refusal by a ban under an ask's penalty with left µs to go.
 func (internals) Banned(a *Ask, left int64) Decision {
 	ban := algo.Duration(left)
 	return Decision{Outcome: Banned, Key: a.Key, RetryAfter: ban, BanLeft: ban, Penalty: a.Penalty}
 }
 
-// Blamed is the answer to asks of which each refuses or not, where a violation of by's key counted
-// under its penalty; see Decision.Penalty. It is not punished yet. It has no Limit if none of them
-// led to a violation.
+// Blamed is the answer to asks after a violation of by's key was counted under its penalty; see
+// Decision.Penalty. It is not punished yet. It has no Limit if no refusal led to the violation.
 func (internals) Blamed(asks []Ask, each []Decision, by *Ask) Decision {
 	return blamed(asks, each, by)
 }
 
-// Punish adds to d, a refusal, what followed under p, if the violation was counted.
+// Punish adds the consequence of a counted violation under p to d, which is a refusal.
 func (internals) Punish(d *Decision, p *Penalty, came algo.Punishment) { d.punish(p, came) }
 
-// Punished is the index in r of the first ask whose record d, the answer to r, is about; -1 if
-// there is none.
+// Punished is the index of the first ask in r with the key and penalty of d, the answer to r;
+// -1: none.
 func (internals) Punished(d *Decision, r *Request) int { return d.punished(r) }
 
 // Record is a key's record under a penalty at an instant in µs.
@@ -57,15 +56,15 @@ func (internals) Record(key string, p *Penalty, r *algo.Record, now int64) Recor
 	return recordOf(key, &p.counted, r, now)
 }
 
-// Holds tells whether r, if it is allowed, holds units by one of its asks: see HoldsBy.
+// Holds reports whether r, once allowed, holds units by one of its asks: see HoldsBy.
 func (internals) Holds(r *Request) bool {
 	return r.Hold != HoldID{} && slices.ContainsFunc(r.Asks, func(a Ask) bool { return a.holds() })
 }
 
-// HoldsBy tells whether a makes a record if its request has a Hold and is allowed.
+// HoldsBy reports whether a makes a record if its request has a Hold and is allowed.
 func (internals) HoldsBy(a *Ask) bool { return a.holds() }
 
-// SetUnits makes a take n units, and peek where n is 0.
+// SetUnits makes a take n units, or peek if n is 0.
 func (internals) SetUnits(a *Ask, n int64) { a.Cost, a.Peek = n, n == 0 }
 
 // ErrNotCharged is fleet.ErrNotCharged, which this package looks for and does not export.
@@ -74,14 +73,14 @@ func (internals) ErrNotCharged() error { return errNotCharged }
 // Now is the instant in µs since 1970 at which m would decide.
 func (internals) Now(m *Memory) int64 { return m.open().Now() }
 
-// SetLeastCost says that no request to m costs less, because each unit counts as several
-// where several instances share a limit: a key with less left is exhausted then, and does
-// not give way to others. 0: 1.
+// SetLeastCost sets the least cost of requests to m; it is above 1 if instances share a
+// limit, because each unit then counts as several. A key with less left is exhausted and
+// does not give way to others. 0: 1.
 func (internals) SetLeastCost(m *Memory, cost int64) { m.open().SetLeastCost(cost) }
 
-// Learn makes the counts of m agree with the answers of another Store to r, so that m can
-// decide in its place: d is the answer to r, and each holds those to its asks. late is how long ago
-// the Store may have decided. It keeps what it has room for. It makes Delays longer that may overlap
+// Learn makes the counts of m agree with the answers of another Store to r, so that m can decide in
+// its place: d is the answer to r, and each has the answers to its asks. late is how long ago the
+// Store may have decided. It keeps as much as it has room for. It lengthens Delays that may overlap
 // places in the queue of a LeakyBucket which m gave; see Placed.
 func (internals) Learn(m *Memory, r *Request, d *Decision, each []Decision, late time.Duration) {
 	var few [fewAsks / 2]counts.Ask
@@ -104,8 +103,8 @@ func (internals) Learn(m *Memory, r *Request, d *Decision, each []Decision, late
 	}
 }
 
-// Placed says that until t, in µs since 1970, places in queues may be taken that m gave in place of
-// another Store. It must be said before m gives one.
+// Placed says that places in queues which m gave in place of another Store may be taken until t, in
+// µs since 1970. Call it before m gives one.
 func (internals) Placed(m *Memory, t int64) { m.open().Placed(t) }
 
 // LearnHold makes the counts of m agree with the answer of another Store to c, as Learn does.
@@ -116,30 +115,30 @@ func (internals) LearnHold(m *Memory, c *HoldCall) {
 	m.open().LearnHold(&call, counts.OwnClock)
 }
 
-// MemoryFor returns a Memory for one decision of a Store that keeps its counts elsewhere: empty, without
-// a bound, and with a clock that begins at now, µs.
+// MemoryFor returns a Memory for one decision of a Store that keeps its counts elsewhere: empty,
+// unbounded, and with a clock that starts at now, in µs.
 func (internals) MemoryFor(now int64) *Memory {
 	m := new(Memory)
 	m.counts.OpenFor(now)
 	return m
 }
 
-// Put makes m, in which there is nothing of key under l, keep k; see Kept.
+// Put stores k for key under l in m, which has nothing for them; see Kept.
 func (internals) Put(m *Memory, key string, l *Limit, k *counts.Kept) {
 	m.counts.Put(key, &l.counted, k)
 }
 
-// Kept is what m keeps of key under l, until m is used again.
+// Kept returns what m keeps for key under l. It is valid until m is used again.
 func (internals) Kept(m *Memory, key string, l *Limit) counts.Kept {
 	return m.counts.Kept(key, &l.counted)
 }
 
-// PutRecord makes m, which has no record of key under p, keep r.
+// PutRecord stores r as the record of key under p in m, which has none.
 func (internals) PutRecord(m *Memory, key string, p *Penalty, r *algo.Record) {
 	m.counts.PutRecord(key, &p.counted, r)
 }
 
-// KeptRecord is the record that m keeps of key under p, zero if there is none.
+// KeptRecord returns m's record of key under p, zero if there is none.
 func (internals) KeptRecord(m *Memory, key string, p *Penalty) algo.Record {
 	r, _ := m.counts.Record(key, &p.counted)
 	return r

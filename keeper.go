@@ -16,38 +16,39 @@ const (
 	sendTimeout = time.Second
 	// maxCalls is how many calls are sent at once.
 	maxCalls = 256
-	// maxOwed bounds the bytes of settlements that are kept, if nothing else was set. Those with 0,
-	// without which a hold runs out by itself, get half of that.
+	// maxOwed bounds the bytes of kept settlements, unless SetMaxOwed was called. Settlements with
+	// 0 get half of that, because such holds also expire by themselves.
 	maxOwed = 32 << 20
-	// Settlements that were not answered are sent again after firstWait, then after twice as
-	// long each time, but after longestWait at the latest.
+	// Unanswered settlements are sent again after firstWait, then after twice as long each
+	// time, up to longestWait.
 	firstWait   = 100 * time.Millisecond
 	longestWait = time.Second
-	// A hold that a call may still make, and that was not found, is settled again after
-	// absentPause, then after twice as long each time, up to four times as long.
+	// A hold that was not found, but that a late call may still make, is settled again
+	// after absentPause, then after twice as long each time, up to four times absentPause.
 	absentPause = time.Second
 )
 
-// keeper keeps what requests to a Limiter hold: it renews what still runs, and sends again what
-// could not be settled. A timer starts its work, so that there is a goroutine only meanwhile.
+// keeper keeps the holds of a Limiter's requests: it renews those of running requests, and
+// sends again settlements that failed. A timer starts its work, so that a goroutine exists only
+// while it works.
 type keeper struct {
 	mu      sync.Mutex
-	live    dueHeap // what is renewed
-	owed    []*held // settlements that are to be sent, the first first
+	live    dueHeap // to be renewed
+	owed    []*held // settlements to be sent, in order
 	bytes   int     // of owed
 	most    int     // of bytes; 0: maxOwed
 	wait    time.Duration
-	retry   time.Time // owed is not sent before
+	retry   time.Time // owed is not sent before this
 	timer   *time.Timer
-	at      time.Time // when timer ends
+	at      time.Time // when timer fires
 	working bool      // and no timer is set
 	lines   struct{ dropped, lost logline.Line }
-	// onLost is called, in place of a line of the log, when a settlement in the background was
-	// lost. It is not changed once the Limiter is in use. nil: there is a line.
+	// onLost is called, instead of logging, when a settlement in the background was lost. It
+	// is not changed once the Limiter is in use. nil: log.
 	onLost func(*Limit, error)
 }
 
-// keep has h renewed from now on.
+// keep starts the renewals of h.
 func (k *keeper) keep(h *held) {
 	now := time.Now()
 	k.mu.Lock()
@@ -62,7 +63,7 @@ func (k *keeper) schedule(h *held, due time.Time) {
 	heap.Push(&k.live, h)
 }
 
-// arm sets the timer of l's keeper for what is to be done next. mu must be locked.
+// arm sets the timer of l's keeper for its next work. mu must be locked.
 func (k *keeper) arm(l *Limiter, now time.Time) {
 	if k.working {
 		return // it arms at its end
@@ -76,7 +77,7 @@ func (k *keeper) arm(l *Limiter, now time.Time) {
 		next = k.live[0].due
 	}
 	if k.timer != nil {
-		// One that ends when nothing is due costs less than to stop it each time.
+		// A timer that fires when nothing is due costs less than stopping it each time.
 		if !next.Before(k.at) || !k.timer.Stop() {
 			return
 		}
@@ -85,14 +86,14 @@ func (k *keeper) arm(l *Limiter, now time.Time) {
 	k.timer = time.AfterFunc(next.Sub(now), func() { keep(l) })
 }
 
-// keep does what is due.
+// keep does all work that is due.
 func keep(l *Limiter) {
 	k := &l.keeper
 	k.mu.Lock()
 	k.timer, k.working = nil, true
 	k.mu.Unlock()
 	renewed, repaid := true, true
-	for more := true; more && repaid; { // what is due meanwhile does not wait for all that is owed
+	for more := true; more && repaid; { // renewals that fall due do not wait for all settlements
 		for due := true; due && renewed; {
 			due, renewed = k.renew(l)
 		}
@@ -111,7 +112,7 @@ func keep(l *Limiter) {
 	k.arm(l, now)
 }
 
-// renew renews some holds that are due. more says that there may be others. answers is false if
+// renew renews some holds that are due. more says that others may be due. answers is false if
 // all calls failed.
 func (k *keeper) renew(l *Limiter) (more, answers bool) {
 	start := time.Now()
@@ -134,8 +135,8 @@ func sendFor(l *Limiter, calls []HoldCall, timeout time.Duration) {
 	l.send(ctx, calls)
 }
 
-// due takes out some holds that are to be renewed at now, and makes their calls. Those that are
-// due soon come along, so that fewer calls are sent. timeout is how long they can wait.
+// due removes some holds from live that are due at now, and makes their calls. It includes
+// those due soon, so that fewer calls are sent. timeout is how long the calls can wait.
 func (k *keeper) due(now time.Time) (hs []*held, calls []HoldCall, timeout time.Duration) {
 	timeout = sendTimeout
 	k.mu.Lock()
@@ -161,8 +162,8 @@ func (k *keeper) due(now time.Time) (hs []*held, calls []HoldCall, timeout time.
 	return hs, calls, timeout
 }
 
-// endDropped has a hold settled by what it held, because its Reservation is garbage. mu must be
-// locked.
+// endDropped settles a hold with the units that it held, because its Reservation is garbage. mu
+// must be locked.
 func (k *keeper) endDropped(h *held) {
 	h.ended = true
 	for i := range h.parts {
@@ -170,15 +171,15 @@ func (k *keeper) endDropped(h *held) {
 			p.cost = p.units
 		}
 	}
-	k.bytes += h.size() // whatever room is left: it took as much before
+	k.bytes += h.size() // even above most: it took as much before
 	k.owed = append(k.owed, h)
 	k.lines.dropped.Log(slog.LevelWarn, "stint: a Reservation was dropped without Settle or Cancel: it is charged what it held",
 		fmt.Errorf("not settled: %s", h.parts[0].limit))
 }
 
-// renewed reads the answers to renewals that were sent at start. lost is what the store has lost of
-// them, and again are the calls that put that back; it must not be settled until restored was
-// called. answers is false if no call was answered.
+// renewed reads the answers to renewals that were sent at start. lost are the holds of which the
+// store has lost a record, and again are the calls that put those back; the holds must not be
+// settled until restored was called. answers is false if no call was answered.
 func (k *keeper) renewed(hs []*held, calls []HoldCall, start time.Time) (lost []*held, again []HoldCall, answers bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -213,7 +214,7 @@ func (k *keeper) renewed(hs []*held, calls []HoldCall, start time.Time) (lost []
 	return lost, again, answers
 }
 
-// restored reads the answers to renewals that were to put lost records back.
+// restored reads the answers to calls that put lost records back.
 func (k *keeper) restored(hs []*held, calls []HoldCall, start time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -238,7 +239,7 @@ func (k *keeper) restored(hs []*held, calls []HoldCall, start time.Time) {
 	}
 }
 
-// reschedule has h renewed again, if anything of it is left: soon if that failed now.
+// reschedule plans the next renewal of h, if any part needs one: soon if this one failed.
 func (k *keeper) reschedule(h *held, now time.Time, failed bool) {
 	wait := h.every
 	if failed {
@@ -252,8 +253,8 @@ func (k *keeper) reschedule(h *held, now time.Time, failed bool) {
 	}
 }
 
-// repay sends some settlements that are owed. more says that there are others. answers is false
-// if all calls failed.
+// repay sends some owed settlements. more says that there are others. answers is false if all
+// calls failed.
 func (k *keeper) repay(l *Limiter) (more, answers bool) {
 	hs, late, timeout := k.owing()
 	for _, h := range late {
@@ -299,7 +300,7 @@ func (k *keeper) repay(l *Limiter) (more, answers bool) {
 	return answers && len(k.owed) > len(again), answers
 }
 
-// settleLater has h, which was not found, settled once more after a while. The lock is held.
+// settleLater settles h, which was not found, again after a while. mu must be locked.
 func (k *keeper) settleLater(l *Limiter, h *held) {
 	h.pause = min(max(absentPause, 2*h.pause), 4*absentPause)
 	time.AfterFunc(h.pause, func() {
@@ -310,7 +311,7 @@ func (k *keeper) settleLater(l *Limiter, h *held) {
 	})
 }
 
-// owing takes out some of what is owed. late is what has run out.
+// owing removes some holds from owed. late are those that have expired.
 func (k *keeper) owing() (hs, late []*held, timeout time.Duration) {
 	now := time.Now()
 	k.mu.Lock()
@@ -345,7 +346,7 @@ func (k *keeper) log(h *held, err error) {
 	}
 }
 
-// dueHeap has the hold that is due first at its root.
+// dueHeap is a heap with the hold that is due first at its root.
 type dueHeap []*held
 
 func (d dueHeap) Len() int           { return len(d) }

@@ -22,21 +22,20 @@ const (
 	// TokenBucket lets a burst through at once and then as much as comes back,
 	// continuously. It is the cheapest, and right for most limits.
 	TokenBucket Algorithm = Algorithm(algo.TokenBucket)
-	// LeakyBucket decides as TokenBucket does and also says, in
-	// Decision.Delay, how long to hold a request so that requests leave at an
-	// even pace.
+	// LeakyBucket decides as TokenBucket does and also says, in Decision.Delay, how long to
+	// delay a request so that requests leave at an even pace.
 	LeakyBucket Algorithm = Algorithm(algo.LeakyBucket)
-	// FixedWindow counts in windows aligned to the clock (to 1970, UTC), or in those of
+	// FixedWindow counts in windows aligned to the clock (to 1970, UTC), or to
 	// Spec.Calendar. Up to twice the amount may pass around the border of two windows.
 	FixedWindow Algorithm = Algorithm(algo.FixedWindow)
-	// SlidingLog remembers every admitted request: in no window of one period,
-	// wherever it starts, is more than the amount admitted. A refund returns the
-	// newest units first; a window may then hold as many more.
+	// SlidingLog remembers every admitted request: no window of one period, wherever it
+	// starts, admits more than the amount. A refund returns the newest units first; a
+	// window may then admit as many more.
 	SlidingLog Algorithm = Algorithm(algo.SlidingLog)
 	// SlidingWindow approximates SlidingLog by counters of sub-windows, in
 	// constant memory.
 	SlidingWindow Algorithm = Algorithm(algo.SlidingWindow)
-	// InFlight limits how many units are held at once, by requests that have begun and not
+	// InFlight limits how many units are held at once by requests that have started and not
 	// ended. It has no period. A request holds one unit, whatever it costs under other
 	// limits, unless its Ask has a Cost.
 	InFlight Algorithm = Algorithm(algo.InFlight)
@@ -45,7 +44,7 @@ const (
 // String is the algorithm's name in files and flags, such as "token_bucket".
 func (a Algorithm) String() string { return algo.Kind(a).String() }
 
-// Spec says what a limit is. NewLimit makes a Limit of it.
+// Spec describes a limit. NewLimit makes a Limit from it.
 type Spec struct {
 	// Name tells limits apart that count the same key: limits with the same name,
 	// algorithm, period or calendar, and number of sub-windows share their counts, in every program
@@ -54,37 +53,37 @@ type Spec struct {
 	// its ends; "": no name.
 	//
 	// Limits share counts so that an amount can change and what is used stays used.
-	// Limits that are in use for one key at the same time, such as those of free and of
-	// paying users, should have names of their own. What limits with one count admit
-	// together is in docs/decisions/0001-limits-and-counts.md.
+	// Limits that are in use for one key at the same time, such as those of free and paying
+	// users, should have different names. docs/decisions/0001-limits-and-counts.md says
+	// what limits that share a count admit together.
 	Name string
 	// Algorithm is the way to count. The zero value is TokenBucket.
 	Algorithm Algorithm
-	// Amount is how many units are allowed per Period. 0 lets nothing pass, and Unlimited
-	// everything: then the rest but Name does not matter.
+	// Amount is how many units are allowed per Period. 0 lets nothing pass. Unlimited lets
+	// everything pass: then the other fields but Name do not matter.
 	Amount int64
-	// Period is at least a millisecond and a whole number of microseconds. A limit of the
-	// calendar and one InFlight have none.
+	// Period is at least a millisecond and a whole number of microseconds. A limit with a
+	// Calendar has none, nor does one that is InFlight.
 	Period time.Duration
-	// Calendar makes the limit a FixedWindow whose windows are those of the calendar. The zero
-	// Calendar: they are one Period long.
+	// Calendar makes the limit a FixedWindow with the windows of the calendar. The zero
+	// Calendar: windows are one Period long.
 	Calendar Calendar
-	// Burst is, for the buckets, how many units fit at once. 0: Amount.
+	// Burst is how many units fit into a TokenBucket or LeakyBucket at once. 0: Amount.
 	Burst int64
-	// Buckets is, for SlidingWindow, how many sub-windows a period has; they
-	// must divide it. 0: 10. At most 1000.
+	// Buckets is how many sub-windows the period of a SlidingWindow has; they must divide
+	// it. 0: 10. At most 1000.
 	Buckets int
 	// Hold makes the limit held: a Request with a Hold does not take units, but holds them
-	// until it is settled by what it did cost. Hold is how long a hold lasts that is not
-	// renewed, from a millisecond to a day. 0: the limit is not held; for InFlight,
+	// until it is settled with its final cost. Hold is how long a hold lasts without
+	// renewal, from a millisecond to a day. 0: the limit is not held; for InFlight,
 	// DefaultHold. A LeakyBucket cannot be held, and a held limit cannot be leased.
 	Hold time.Duration
-	// Retry is, for a held limit, the RetryAfter of a request that is refused because of
-	// what is held. It is a hint. 0: one second.
+	// Retry is the RetryAfter of a request that a held limit refuses because of units that
+	// others hold. It is a hint. 0: one second.
 	Retry time.Duration
-	// Debt is how many units above the capacity settlements and charges may use; what is
-	// more is not charged. 0: as many as the capacity for buckets, and no bound for the
-	// others, whose debt ends with their windows. NoDebt: none.
+	// Debt is how many units above the capacity settlements and charges may use; units
+	// beyond that are not charged. 0: as many as the capacity for buckets, and no bound for
+	// the other algorithms, whose debt ends with their windows. NoDebt: none.
 	Debt int64
 	// Lease is the share of the capacity, in percent from 1 to 50, that all
 	// instances together may have charged ahead, to serve hot keys without asking
@@ -94,20 +93,20 @@ type Spec struct {
 	Lease int
 }
 
-// Limit is how much is allowed in how much time. It is made by ParseLimit,
-// MustLimit or NewLimit, never changes, and may be used from many goroutines at
-// once. Several limits may be in use for one key: Spec.Name says which share counts.
+// Limit is how much is allowed in how much time. ParseLimit, MustLimit and NewLimit make
+// one. It never changes and may be used from many goroutines at once. Several limits may be
+// in use for one key: Spec.Name says which share counts.
 //
-// An amount of 0, "0 per 1m" or "0 in_flight", lets nothing pass: a request of a cost of 1 or more is
-// refused as one whose cost is above the capacity is, with RetryAfter Never, and that is a violation as
-// any other; a peek is allowed, but for one of 0 in_flight, and 0 remain. "unlimited" lets everything pass, and Unlimited remain:
-// nothing is counted, and a request that asks for nothing else does not reach the Store. So a setting
-// that turns something off, or lifts a limit, is a limit as any other.
+// An amount of 0, "0 per 1m" or "0 in_flight", lets nothing pass: a request with a cost of 1 or more is
+// refused like one whose cost is above the capacity, with RetryAfter Never, and that counts as a violation. A
+// peek is allowed, except under 0 in_flight, and Remaining is 0. "unlimited" lets everything pass, and
+// Remaining is Unlimited: nothing is counted, and a request under unlimited limits alone does not reach the
+// Store. So a setting can turn something off, or lift a limit, by its text alone.
 //
 // Where a key is counted under one limit, as by Limiter.Allow, a Guard, httplimit.By and a
-// httplimit.Transport, a nil Limit is the default, "100 per 1m": something is limited, also where a program
-// forgot its limit. Where a limit is one of several or may be left out, as in an Ask, Limiter.Instance and
-// rpclimit.Client, nil is none.
+// httplimit.Transport, a nil Limit is the default, "100 per 1m", so that a program which forgot its limit
+// still has one. Where a limit is one of several or may be left out, as in an Ask, Limiter.Instance and
+// rpclimit.Client, nil is no limit.
 type Limit struct {
 	spec  Spec
 	id    string
@@ -119,8 +118,8 @@ type Limit struct {
 
 const maxName = 192
 
-// NoDebt is Spec.Debt where usage must not exceed the capacity. DefaultHold is Spec.Hold where a
-// limit is held and no time is given.
+// NoDebt is the Spec.Debt of a limit whose usage must not exceed the capacity. DefaultHold is
+// the Spec.Hold of a held limit without a time.
 const (
 	NoDebt      = -1
 	DefaultHold = 30 * time.Second
@@ -131,11 +130,10 @@ const (
 	maxHold      = 24 * time.Hour
 )
 
-// NewLimit checks s and makes a limit of it. Limits that differ in nothing but amount,
-// burst and lease share their counts (see Spec.Name). The error says which number is
-// wrong and what would be right: beside the ranges given with Spec, the numbers
-// must allow exact arithmetic in integers below 2^52 (in ticks of 1 µs, or of
-// 1 ms where that is too fine).
+// NewLimit checks s and makes a limit of it. Limits that differ only in amount, burst and
+// lease share their counts (see Spec.Name). The error says which number is wrong and what
+// would be right: besides the ranges given with Spec, the numbers must allow exact
+// arithmetic in integers below 2^52 (in ticks of 1 µs, or of 1 ms where that is too fine).
 func NewLimit(s Spec) (*Limit, error) {
 	if err := checkName(s.Name); err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
@@ -173,9 +171,9 @@ func planOf(s *Spec) (algo.Plan, error) {
 	return algo.NewPlan(algo.Kind(s.Algorithm), s.Amount, s.Period, s.Burst, int64(s.Buckets))
 }
 
-// leaseOf is how many units of a limit may be leased. Those of a bucket are taken from its
-// capacity: where at most C units fit into the bucket and at most A are charged ahead, no
-// more than C + A pass at once, however long ago A was charged.
+// leaseOf is how many units of a limit may be leased. A bucket's capacity is reduced by
+// them: if at most C units fit into the bucket and at most A are charged ahead, at most C +
+// A pass at once, however long ago A was charged.
 func leaseOf(s *Spec, p *algo.Plan) (int64, error) {
 	switch {
 	case s.Lease == 0:
@@ -201,7 +199,7 @@ func leaseOf(s *Spec, p *algo.Plan) (int64, error) {
 	return lease, nil
 }
 
-// addHold puts what s says of holds into p.
+// addHold copies the fields for holds from s to p.
 func addHold(s *Spec, p *algo.Plan) error {
 	if s.Algorithm == InFlight && s.Hold == 0 {
 		p.Hold = DefaultHold.Microseconds()
@@ -245,7 +243,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// limitID puts the name last, after what has a fixed form, so that no name can imitate
+// limitID puts the name last, after the parts of a fixed form, so that no name can imitate
 // another limit.
 func limitID(s *Spec, p *algo.Plan) string {
 	if s.Calendar.Unit != 0 {
@@ -261,8 +259,8 @@ func limitID(s *Spec, p *algo.Plan) string {
 	return id + ":" + s.Name
 }
 
-// defaultLimit is what a nil Limit is. It is meant for one user or client: more than a person does by hand
-// and a page loads, less than a script that tries things or an endless loop.
+// defaultLimit stands for a nil Limit. It is meant for one user or client: above what a person or a page
+// load needs, below what a scanning script or an endless loop sends.
 var defaultLimit = MustLimit("100 per 1m")
 
 // orDefault is l, or the default limit if that is nil.
@@ -273,7 +271,7 @@ func (l *Limit) orDefault() *Limit {
 	return l
 }
 
-// The methods of a nil Limit say what a Decision without one does: "no limit", and else zero values.
+// Methods of a nil Limit return "no limit" or zero values, as a Decision without a limit needs.
 
 // String is the limit's text form, such as "login: 5 per 1m", which ParseLimit reads back.
 func (l *Limit) String() string {
@@ -286,8 +284,7 @@ func (l *Limit) String() string {
 	return l.spec.Name + ": " + l.terms
 }
 
-// Terms is String without the name, such as "5 per 1m": for where the name stands
-// elsewhere.
+// Terms is String without the name, such as "5 per 1m".
 func (l *Limit) Terms() string {
 	if l == nil {
 		return "no limit"
@@ -295,7 +292,7 @@ func (l *Limit) Terms() string {
 	return l.terms
 }
 
-// Spec is what the limit was made of.
+// Spec is what the limit was made from.
 func (l *Limit) Spec() (s Spec) {
 	if l != nil {
 		s = l.spec
@@ -303,9 +300,9 @@ func (l *Limit) Spec() (s Spec) {
 	return s
 }
 
-// Capacity is how many units fit at once: the burst of a bucket that has one,
-// else the amount; without the share of a token bucket that may be leased. A request
-// of a higher cost is never allowed. It is Unlimited where everything is.
+// Capacity is how many units fit at once: the burst of a bucket that has one, else the
+// amount; less the leased share of a token bucket. A request with a higher cost is never
+// allowed. It is Unlimited for an unlimited limit.
 func (l *Limit) Capacity() int64 {
 	switch {
 	case l == nil:
@@ -316,9 +313,9 @@ func (l *Limit) Capacity() int64 {
 	return l.counted.Plan.Capacity
 }
 
-// Window returns when the window of a FixedWindow begins that an instant from 1970 on lies in, and
-// when the next one begins: in the time zone of Spec.Calendar, else in UTC. For other algorithms
-// and if l is unlimited it returns zero Times.
+// Window returns the start and the end of the FixedWindow that contains at, which must be from
+// 1970 on: in the time zone of Spec.Calendar, else in UTC. For other algorithms and if l is
+// unlimited it returns zero Times.
 func (l *Limit) Window(at time.Time) (start, end time.Time) {
 	if l == nil || l.counted.Plan.Kind != algo.FixedWindow || l.spec.Algorithm != FixedWindow && l.spec.Calendar.Unit == 0 || l.IsUnlimited() {
 		return start, end

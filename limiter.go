@@ -20,12 +20,12 @@ import (
 //
 // Its errors wrap ErrRequest if the request was malformed; other errors come from the
 // Store and mean that nothing could be decided. A denial is not an error, except for Wait
-// and WaitN, which return nothing else.
+// and WaitN, which return only an error.
 //
-// A request whose context has ended is not decided, whatever the Store, also if it takes nothing:
-// nothing is charged, no violation is counted, and the error wraps the context's and
-// fleet.ErrNotCharged. Reservations still end then (see Reservation.Settle). Refund, Reset and Pardon
-// leave it to the Store: call them with context.WithoutCancel where the caller may have left.
+// A request whose context has ended is not decided, even if it takes nothing: nothing is charged, no
+// violation is counted, and the error wraps the context's and fleet.ErrNotCharged. Reservations still
+// end then (see Reservation.Settle). For Refund, Reset and Pardon it depends on the Store: call them
+// with context.WithoutCancel if the caller may have left.
 type Limiter struct {
 	// Store keeps the counts. It must not be changed once the Limiter is in
 	// use. nil: a Memory of its own.
@@ -34,38 +34,38 @@ type Limiter struct {
 	// limits and costs. Each takes one unit, counted in this process, before the Store
 	// is asked; if the Store refuses, the unit goes back, unless it is a place in the
 	// queue of a LeakyBucket. The shortest Ask.MaxDelay of a request applies to it. A
-	// refusal is ByInstance and has this Limit, also for each ask. Requests that take
-	// nothing, and those with an instant, do not count. A refund returns no unit of it.
-	// An Instance that is InFlight limits how many requests with a Hold run at once: each
-	// holds its unit until its Reservation is settled. Other requests hold nothing, and are
-	// refused while no unit is left. It must not be changed once the Limiter is in use. nil:
-	// none.
+	// refusal is ByInstance and has this Limit, as has the answer to each ask. Requests that
+	// take nothing, and those with an instant, do not count. A refund does not return its
+	// unit. An Instance that is InFlight limits how many requests with a Hold run at once:
+	// each holds its unit until its Reservation is settled. Other requests hold nothing, and
+	// are refused while no unit is left. It must not be changed once the Limiter is in use.
+	// nil: none.
 	Instance *Limit
-	// Observe is called after each decision, before the method that made it returns: by
-	// Allow, AllowN, Peek, Take, Violate, each attempt of Wait and WaitN, and once for
-	// each request of TakeBatch. r is the request; an AllowN of 0 and a Peek have
-	// Ask.Peek, and a Violate has one Ask without a Limit. a is the answer, or Err if
-	// nothing could be decided; Each is what the caller gave room for. Requests that are
-	// malformed are not observed, and neither are Refund, Reset and Pardon.
+	// Observe is called after each decision, before the method returns: by Allow, AllowN,
+	// Peek, Take, Violate, each attempt of Wait and WaitN, and once for each request of
+	// TakeBatch. r is the request; an AllowN of 0 and a Peek have Ask.Peek, and a Violate
+	// has one Ask without a Limit. a is the answer, or Err if nothing could be decided;
+	// Each is nil unless the caller provided it. Requests that are malformed are not
+	// observed, and neither are Refund, Reset and Pardon.
 	//
 	// It runs in the caller's goroutine, so it is called from many at once, must return
-	// soon, and must not ask this Limiter. It must not change r and a, and must not keep
+	// soon, and must not call this Limiter. It must not change r and a, and must not keep
 	// them or their slices: they are reused. Keys may be kept. It costs no allocation.
 	// Observe must not be changed once the Limiter is in use. nil: none.
 	Observe func(ctx context.Context, r *Request, a *Answer)
 	// ObserveHold is called when a hold has ended, and after each charge: with each
 	// HoldSettle, HoldRelease and HoldCharge of a Reservation, of Charge and of Holds, and
 	// its answer. If c.Err is nil, c.Found says whether there was a hold to settle, and
-	// c.Charged what that did cost. A settlement that is kept is observed when the Store
-	// has answered, or when it is given up; then c.Err wraps ErrHoldLost. What holds in
-	// Limiter.Observe for its use holds here, too. It may be called from a goroutine of the
-	// Limiter.
+	// c.Charged how many units were charged. A settlement that is kept for later is
+	// observed when the Store has answered, or when it is given up; then c.Err wraps
+	// ErrHoldLost. The rules for Observe hold here, too. It may be called from a goroutine
+	// of the Limiter.
 	ObserveHold func(ctx context.Context, c *HoldCall)
-	// OnError says how requests are decided that the Store does not decide, for asks whose own
-	// OnError is zero. OnErrorAllow: they are allowed, also if the Store has no fleet.Fallback
-	// around it. A front door that has an OnError, such as a Guard or a httplimit.Middleware,
-	// comes before it: docs/reliability.md has the order. Package server does not use it, since its
-	// rules say on_store_error. It must not be changed once the Limiter is in use.
+	// OnError says how to decide when the Store does not, for asks whose own OnError is zero.
+	// OnErrorAllow: they are allowed, also if the Store has no fleet.Fallback around it. The
+	// OnError of a caller such as a Guard or a httplimit.Middleware comes before it:
+	// docs/reliability.md has the order. Package server does not use it: its rules have
+	// on_store_error. It must not be changed once the Limiter is in use.
 	OnError OnError
 
 	allowed  logline.Line // by OnError
@@ -74,17 +74,17 @@ type Limiter struct {
 	of       *Limiter  // has the count of Instance; nil: l
 	calls    sync.Pool // of *call
 	keeper   keeper
-	line     line // of callers that wait for what others hold
+	line     line // callers that wait
 	paused   pause.Pauses[string]
 	unnamed  unnamed
 }
 
-// NewLimiter is a Limiter over a Store. Over a Store that is Networked, it fails and
-// waits as that does.
+// NewLimiter returns a Limiter over a Store. If the Store is Networked, calls fail and wait
+// as it does.
 func NewLimiter(s Store) *Limiter { return &Limiter{Store: s} }
 
-// Counts is the Store that l counts in: its Store, or the Memory of its own if that is nil. Functions
-// such as Violate and Refund do for several asks what methods of l do for one.
+// Counts is the Store that l counts in: its Store, or its own Memory if that is nil. Functions such
+// as Violate and Refund do for several asks what methods of l do for one.
 func (l *Limiter) Counts() Store { return l.store() }
 
 func (l *Limiter) store() Store {
@@ -94,8 +94,9 @@ func (l *Limiter) store() Store {
 	return l.Store
 }
 
-// inMemory is the Store if it is a Memory, which decides most requests of one ask in
-// less time than it takes to make them; nil while other things decide, too.
+// inMemory is the Store if it is a Memory, which decides most requests of one ask faster
+// than it takes to make a Request; nil while an Instance, an Observe or a pause needs the
+// Request.
 func (l *Limiter) inMemory() *Memory {
 	if l.Instance != nil || l.Observe != nil || l.pauses().Any() {
 		return nil
@@ -107,12 +108,12 @@ func (l *Limiter) inMemory() *Memory {
 	return m
 }
 
-// call is a request on its way to a Store. It is reused, for what goes through an interface
-// is on the heap, and a call should not allocate.
+// call is a request on its way to a Store. It is reused, because values that pass through
+// an interface are on the heap, and a call should not allocate.
 type call struct {
 	request Request
 	one     [1]Ask
-	asks    []Ask // in one while there is no more
+	asks    []Ask // in one if there is one
 	out     []Decision
 	answer  Answer // for Limiter.Observe
 }
@@ -133,7 +134,7 @@ func (l *Limiter) done(c *call) {
 	l.calls.Put(c)
 }
 
-// observed calls Observe about c, whose request was answered.
+// observed calls Observe with c's request and its answer.
 func (l *Limiter) observed(ctx context.Context, c *call, d *Decision, each []Decision, err error) {
 	if l.Observe != nil {
 		c.answer = Answer{Decision: *d, Each: each, Err: err}
@@ -185,14 +186,14 @@ func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d 
 	return err
 }
 
-// Peek is how key stands under limit, by Remaining, Held and ResetAfter. It takes nothing, so
-// even an exhausted key allows it: compare Remaining with what you need. For exceptions, and for
-// requests that check some limits and spend others, see Ask.Peek.
+// Peek returns the Remaining, Held and ResetAfter of key under limit. It takes nothing, so it is
+// allowed even for an exhausted key: compare Remaining with what you need. For exceptions, and
+// for requests that check some limits and spend under others, see Ask.Peek.
 func (l *Limiter) Peek(ctx context.Context, key string, limit *Limit) (Decision, error) {
 	return l.AllowN(ctx, key, limit, 0)
 }
 
-// Take decides a request of several asks, by limits and keys of their own. If out is not
+// Take decides a request of several asks, each with its own limit and key. If out is not
 // nil, it must have a place for each ask, and receives its answer as described at Store.
 func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decision, error) {
 	if err := r.check(); err != nil {
@@ -259,7 +260,7 @@ func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (d Dec
 	return d, nil
 }
 
-// takeThere is Take by the Store, if it is needed.
+// takeThere is Take by the Store, unless the limits alone decide.
 func (l *Limiter) takeThere(ctx context.Context, r *Request, out []Decision) (Decision, error) {
 	if d, ok := decideHere(r, out); ok {
 		return d, nil
@@ -268,8 +269,8 @@ func (l *Limiter) takeThere(ctx context.Context, r *Request, out []Decision) (De
 }
 
 // TakeBatch decides independent requests, in one round trip if the Store can: answers[i]
-// answers rs[i], and is an error if rs[i] is malformed. All must have the same At. It
-// panics if there are fewer answers than requests.
+// answers rs[i], with an Err if rs[i] is malformed. All must have the same At. It panics if
+// there are fewer answers than requests.
 func (l *Limiter) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
 	answers = answers[:len(rs)]
 	good := 0
@@ -353,16 +354,15 @@ func (l *Limiter) takeSome(ctx context.Context, rs []Request, answers []Answer, 
 	}
 }
 
-// Refund returns n of the units that d took, say because the request was cancelled.
-// d is the decision that allowed it, about one limit: of a request with several asks,
-// refund the Decision of each. It says where the units were taken (Decision.By), and
-// there they go, at once; where nothing was taken, for ByPolicy, nothing happens. No more
-// becomes available than an unused key has. The error wraps ErrRequest if d allowed
-// nothing, and ErrUnsupported where the Store cannot refund.
+// Refund returns n of the units that d took, say because the request was cancelled. d is
+// the decision that allowed it, about one limit: for a request with several asks, refund
+// the Decision of each. The units go back at once to where they were taken (Decision.By); a
+// decision ByPolicy took none. No more becomes available than an unused key has. The error
+// wraps ErrRequest if d is a denial, and ErrUnsupported if the Store cannot refund.
 //
-// Do not refund units of a LeakyBucket whose delays callers wait out: a unit is a place
-// in the queue, those behind keep theirs, and a newcomer would leave together with one
-// of them. Where the bucket is only a meter, it is as any other.
+// Do not refund units of a LeakyBucket whose delays callers wait out: a unit is a place in
+// the queue, later requests keep their places, and a new one would leave together with one
+// of them. If nobody waits out the delays, refund as for any other limit.
 func (l *Limiter) Refund(ctx context.Context, d Decision, n int64) error {
 	if !d.Allowed {
 		return fmt.Errorf("stint: %w: a request that was not allowed took nothing to refund", ErrRequest)
@@ -376,8 +376,8 @@ func (l *Limiter) Refund(ctx context.Context, d Decision, n int64) error {
 	return err
 }
 
-// Reset makes key as if unused under the limits named. Bans stay: see Pardon. The
-// error wraps ErrUnsupported where the Store cannot do it.
+// Reset makes key as if unused under the given limits. Bans stay: see Pardon. The error
+// wraps ErrUnsupported if the Store cannot do it.
 func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error {
 	r := Request{Asks: make([]Ask, 0, len(limits))}
 	for _, limit := range limits {
@@ -394,15 +394,16 @@ func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error
 }
 
 // Pardon forgets the violations of key under p and lifts its ban. found says whether there was
-// anything to forget: if not, key or p may be another than the one that is punished. After an error,
-// found is false, and the key may be pardoned all the same. The error wraps ErrUnsupported where the
-// Store is no Inspector or no Resetter.
+// anything to forget: if not, key or p may be the wrong one. After an error, found is false, but the
+// key may have been pardoned. The error wraps ErrUnsupported if the Store lacks Inspector or
+// Resetter.
 func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) (found bool, err error) {
 	before, err := l.Record(ctx, key, p)
 	if errors.Is(err, ErrRequest) || errors.Is(err, ErrUnsupported) {
 		return false, err
 	}
-	// A Store that is away for the Record may be back, and layers around it forget in any case.
+	// The Store may have failed at Record and be back now, and layers around it forget in any
+	// case.
 	if err = errors.Join(err, Reset(ctx, l.store(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})); err != nil {
 		return false, err
 	}
@@ -411,9 +412,9 @@ func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) (found boo
 
 // Violate counts a violation of key under p that the caller has found, as if a limit had
 // refused. The Outcome of the Decision is Limited, Warned or Banned; if key is banned, now
-// or already, BanLeft, RetryAfter and Penalty are those of the ban. Limit is nil, and the
-// numbers of limits are 0. If there is no room to remember the violation, it is Limited.
-// The error wraps ErrUnsupported if the Store cannot count violations.
+// or already, BanLeft, RetryAfter and Penalty are those of the ban. Limit is nil, and
+// Remaining, Held and ResetAfter are 0. If there is no room to remember the violation, the
+// Outcome is Limited. The error wraps ErrUnsupported if the Store cannot count violations.
 func (l *Limiter) Violate(ctx context.Context, key string, p *Penalty) (Decision, error) {
 	if err := checkPunished(key, p); err != nil {
 		return Decision{}, err
@@ -427,7 +428,6 @@ func (l *Limiter) Violate(ctx context.Context, key string, p *Penalty) (Decision
 	return d, err
 }
 
-// checkPunished is the check of a key and its penalty where there is no limit.
 func checkPunished(key string, p *Penalty) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -438,8 +438,8 @@ func checkPunished(key string, p *Penalty) error {
 	return nil
 }
 
-// Record tells how key stands under p, and changes nothing. The error wraps
-// ErrUnsupported where the Store cannot do it.
+// Record returns the violations and bans of key under p, and changes nothing. The error
+// wraps ErrUnsupported if the Store cannot do it.
 func (l *Limiter) Record(ctx context.Context, key string, p *Penalty) (Record, error) {
 	if err := checkPunished(key, p); err != nil {
 		return Record{}, err
@@ -450,10 +450,10 @@ func (l *Limiter) Record(ctx context.Context, key string, p *Penalty) (Record, e
 	return Record{}, unsupported("record")
 }
 
-// Banned is every key whose ban runs, with the penalty's name, in no order. It may miss a
-// ban that is imposed or lifted meanwhile. The Limiter may be used meanwhile. An error
-// comes last, with a zero Record; then there may be more bans. It wraps ErrUnsupported if
-// the Store cannot tell.
+// Banned yields every banned key with the penalty's name, in no order. It may miss a ban
+// that is imposed or lifted meanwhile. The Limiter may be used meanwhile. An error comes
+// last, with a zero Record; then there may be more bans. It wraps ErrUnsupported if the
+// Store cannot list bans.
 func (l *Limiter) Banned(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		s, ok := As[Inspector](l.store())

@@ -10,65 +10,65 @@ import (
 )
 
 const (
-	// firstPoll is after how long the first in a line asks again for what others hold, if no hold of this
-	// Limiter has ended. The pause doubles, up to the hint of the refusal.
+	// firstPoll is how long the first in a line waits before it asks again for units that others hold,
+	// unless a hold of this Limiter ends before. The pause doubles, up to the RetryAfter of the refusal.
 	firstPoll = 5 * time.Millisecond
-	// fewAsking is how many may ask at once about a key of which no answer is known yet and for which nobody
-	// waits.
+	// fewAsking is how many may ask at once about a key without a known answer for which nobody waits.
 	fewAsking = 8
-	// mostAsking is how many of a Limiter that wait may ask a Store that is shared at once, so that a crowd
-	// for one key does not delay what is asked about others.
+	// mostAsking is how many waiting callers of a Limiter may ask a shared Store at once, so that a crowd
+	// for one key does not delay requests for others.
 	mostAsking = 64
-	// leadOfDelays is how long before it may leave a request takes its place under a LeakyBucket, at least:
-	// as long as an answer may take without the pace being lost. What leaves a line gives up no more of the
-	// pace than that.
+	// leadOfDelays is the least time by which a request takes its place in a LeakyBucket before it may
+	// leave: as long as an answer may take without the pace being lost. A caller that gives up while
+	// delayed wastes no more of the pace than that.
 	leadOfDelays = 25 * time.Millisecond
-	// mostLate is how far in the past a Memory decides for a caller whose turn had come.
+	// mostLate is how far in the past a Memory may decide for a caller whose turn had come.
 	mostLate = 10 * time.Millisecond
 )
 
-// line is the callers of a Limiter that wait, by key and limit: first come, first served. Only the first
-// asks the Store, when the last answer says that its request may fit, and as many behind it as that answer
-// has room for.
+// line has the waiting callers of a Limiter, by key and limit: first come, first served. Only the first
+// asks the Store, when the last answer says that its request may fit, and as many behind it as fit by that
+// answer.
 //
 // A request stands in the lines of all its limits that refused it, and of those in which others stood when
-// its turn might have come. In each it stands before all that came later. It does not stand in a line in
-// which nobody is before it and whose limit allows it, for else a request that waits an hour for its user's
-// limit would hold up the limit of all: it steps aside. But a limit that has refused it before keeps its
-// place for as long as that limit itself made it wait, so that a request with several limits is not passed
-// for ever: the limits that make it wait longest are kept for it, and one limit after the other joins them.
+// its turn might have come. In each it stands before all that came later. It steps aside in a line where
+// nobody is before it and whose limit allows it; otherwise a request that waits an hour for its user's
+// limit would hold up a limit that all users share. But a limit that has refused it before keeps its place
+// for as long as that limit itself made it wait, so that a request with several limits is not passed
+// forever: its places under the limits with the longest waits are kept, and one limit after the other joins
+// them.
 //
-// Nobody waits for one that came later, so there is no deadlock.
+// No request waits for one that came later, so there is no deadlock.
 type line struct {
-	places atomic.Int64 // so many stand or ask, and so many queues are remembered without any
-	alone  atomic.Int64 // so many ask without a place
+	places atomic.Int64 // places that stand or ask, plus queues kept without places
+	alone  atomic.Int64 // callers that ask without a place
 
 	mu      sync.Mutex
 	kept    int // queues without places
 	tickets uint64
 	queues  map[entryKey]*queue
-	budget  chan struct{} // has an element for each that asks a shared Store
+	budget  chan struct{} // has an element for each place that asks a shared Store
 }
 
-// place is a caller's in the lines.
+// place is the place of one caller in the lines.
 type place struct {
 	line   *line
 	ticket uint64
-	turn   chan struct{} // has an element if something has changed
+	turn   chan struct{} // has an element after a change
 	spots  []spot
 	one    [2]spot
 	shared bool // the Store is
 	came   time.Time
 
 	asking  bool
-	busy    bool          // the last refusal was due to what is held
-	pause   time.Duration // before it then asks again
-	due     time.Time     // not before; zero: no such instant
+	busy    bool          // the last refusal was Busy
+	pause   time.Duration // before it asks again if busy
+	due     time.Time     // it does not ask before; zero: no bound
 	checked bool          // that its turn comes before its deadline
 	budget  bool          // it has an element in line.budget
 }
 
-// lineOf is the line that l shares with the Limiters over the same counts.
+// lineOf returns the line that l shares with Limiters over the same counts.
 func (l *Limiter) lineOf() *line {
 	if l.of != nil {
 		return &l.of.line
@@ -76,12 +76,13 @@ func (l *Limiter) lineOf() *line {
 	return &l.line
 }
 
-// isEmpty reports whether nobody waits, or did so in the last seconds and had rivals.
+// isEmpty reports whether nobody waits and no queue is kept because other instances may
+// wait.
 func (n *line) isEmpty() bool { return n.places.Load() == 0 }
 
 // mayAskAlone reports whether a caller may ask without a place, which costs less, because nobody waits and
-// few ask so: a crowd that comes at once would else be refused one by one. Then asked is to be called after
-// it.
+// few ask so: otherwise each of a crowd would ask and be refused. If it returns true, call asked
+// afterwards.
 func (n *line) mayAskAlone(shared bool) bool {
 	if !n.isEmpty() {
 		return false
@@ -99,7 +100,7 @@ func (n *line) mayAskAlone(shared bool) bool {
 
 func (n *line) asked() { n.alone.Add(-1) }
 
-// join makes a place for r, behind all others.
+// join makes a place for r behind all others.
 func (n *line) join(l *Limiter, r *Request) *place {
 	p := &place{line: n, shared: l.mayBeShared(), came: time.Now(), turn: make(chan struct{}, 1), pause: firstPoll}
 	p.spots = p.one[:0]
@@ -111,7 +112,7 @@ func (n *line) join(l *Limiter, r *Request) *place {
 	defer n.mu.Unlock()
 	if n.queues == nil {
 		n.queues = make(map[entryKey]*queue)
-		n.budget = make(chan struct{}, mostAsking-fewAsking) // and those without a place
+		n.budget = make(chan struct{}, mostAsking-fewAsking) // fewAsking is for callers without a place
 	}
 	n.tickets++
 	p.ticket = n.tickets
@@ -162,7 +163,7 @@ func (p *place) leave() {
 	n.places.Add(-1)
 }
 
-// changed has the first ask who waits for key under l, since there may be more room.
+// changed lets the first in line for key under l ask, because there may be more room.
 func (n *line) changed(key string, l *Limit) {
 	if l == nil || n.isEmpty() {
 		return
@@ -178,7 +179,7 @@ func (n *line) changed(key string, l *Limit) {
 	q.wakeFirst()
 }
 
-// delay is the longest that p accepts, which may be nil, under a LeakyBucket.
+// delay is the longest delay under a LeakyBucket that p, which may be nil, accepts.
 func (p *place) delay() (d time.Duration) {
 	if d = leadOfDelays; p == nil {
 		return d
@@ -191,7 +192,7 @@ func (p *place) delay() (d time.Duration) {
 	return d
 }
 
-// begin has p ask if it may. Else it returns when that may be; the zero Time: when others have gone.
+// begin lets p ask if it may. Else it returns when p may ask; the zero Time: after others have gone.
 func (p *place) begin(now time.Time) (at time.Time, ok bool) {
 	at, free := now, true
 	if p.due.After(at) && !p.outdated() {
@@ -235,12 +236,12 @@ func (p *place) begin(now time.Time) (at time.Time, ok bool) {
 	return now, true
 }
 
-// outdated reports whether p was refused because of what is held, and some of that may have ended.
+// outdated reports whether p's refusal was Busy and some of those holds may have ended.
 func (p *place) outdated() bool {
 	return p.busy && slices.ContainsFunc(p.spots, func(s spot) bool { return s.changes != s.queue.changes })
 }
 
-// late is how long ago p, which asks, might have asked: timers are late, and goroutines do not run at once.
+// late is how long ago p, which asks now, could have asked: timers and goroutines run late.
 func (p *place) late(now time.Time) (d time.Duration) {
 	n := p.line
 	n.mu.Lock()
@@ -254,7 +255,7 @@ func (p *place) late(now time.Time) (d time.Duration) {
 	return max(0, d)
 }
 
-// endAsking must be called with the lock.
+// endAsking must be called with the line's mu locked.
 func (p *place) endAsking() {
 	if p.budget {
 		<-p.line.budget
@@ -272,8 +273,9 @@ func (p *place) endAsking() {
 	}
 }
 
-// answered notes the answer to p's request, which was decided at an instant: d, and each to its asks,
-// which may be nil where it has one. If it was refused, p stands where it must.
+// answered notes the answer to p's request, which was decided at an instant: d, and each for its
+// asks, which may be nil if there is one ask. After a refusal, p joins the lines of the limits that
+// refused.
 func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []Decision) {
 	n := p.line
 	n.mu.Lock()
@@ -294,7 +296,7 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 		if s.changes != s.queue.changes {
 			s.queue.seen = seen{}
 		}
-		// What was asked for meanwhile may have come after this answer, also if it was answered before.
+		// Requests sent meanwhile may be decided after this one, even if they were answered earlier.
 		s.queue.room = s.queue.seen.room(s.queue.delay()) - s.before - (s.queue.begun - s.begun)
 		if p.shared && !a.Allowed && a.By == ByStore && !a.Busy {
 			s.queue.shares.refused(s.limit, time.Now())
@@ -302,7 +304,7 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 		if !a.Allowed {
 			s.told = max(s.told, a.RetryAfter)
 			if a.Busy {
-				s.told = max(s.told, 2*a.RetryAfter) // which no pause between two polls is longer than
+				s.told = max(s.told, 2*a.RetryAfter) // no pause between two polls is longer
 			}
 			wait = max(wait, a.RetryAfter)
 			p.busy = p.busy && a.Busy
@@ -314,7 +316,7 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 	case d.Limit == nil && d.Penalty == nil:
 		wait, p.busy = d.RetryAfter, false
 		p.pausedUntil(d.Key, time.Now().Add(wait), wait)
-	case d.Outcome == Banned: // which no line is for
+	case d.Outcome == Banned: // there is no line for bans
 		wait, p.busy = d.RetryAfter, false
 		p.due = at.Add(wait)
 	case p.busy:
@@ -330,7 +332,6 @@ func (p *place) answered(at time.Time, took time.Duration, d *Decision, each []D
 	}
 }
 
-// pausedUntil notes that a pause of a key refused p's request.
 func (p *place) pausedUntil(key string, end time.Time, wait time.Duration) {
 	for i := range p.spots {
 		if s := &p.spots[i]; s.queue.of.key == key {
@@ -339,8 +340,8 @@ func (p *place) pausedUntil(key string, end time.Time, wait time.Duration) {
 	}
 }
 
-// keepPlaces has p, which is to wait for so long, stand in the lines of those limits that have made it wait
-// for as long, and step aside in the others.
+// keepPlaces makes p, which must wait for so long, stand in the lines of limits that have made it wait at
+// least as long, and step aside in the others.
 func (p *place) keepPlaces(wait time.Duration) {
 	for i := range p.spots {
 		s := &p.spots[i]
@@ -393,7 +394,7 @@ func (p *place) tryBegin(ctx context.Context) (at time.Time, ok bool, err error)
 	return at, false, err
 }
 
-// pauseUntil waits until an instant, unless something changes before; zero: until something changes.
+// pauseUntil waits until an instant or a change, whichever is first; zero: until a change.
 func (p *place) pauseUntil(ctx context.Context, at time.Time) error {
 	var due <-chan time.Time
 	if !at.IsZero() {
@@ -410,8 +411,8 @@ func (p *place) pauseUntil(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// inTime is a *RefusedError if p cannot leave before a deadline: it stands first and may ask at an instant,
-// or it has come behind others.
+// inTime returns a *RefusedError if p cannot leave before a deadline: it stands first and may ask at an
+// instant, or it has just joined behind others.
 func (p *place) inTime(now, at, deadline time.Time) error {
 	first := !at.IsZero()
 	if !first && p.checked {
@@ -436,7 +437,7 @@ func (p *place) inTime(now, at, deadline time.Time) error {
 		if turn.After(deadline) {
 			d := Decision{Outcome: Limited, Limit: s.limit, Key: q.of.key, Remaining: q.seen.remaining, RetryAfter: turn.Sub(now)}
 			if d.ResetAfter = max(d.RetryAfter, q.seen.reset-now.Sub(q.seen.at)); s.limit.delays() {
-				d.RetryAfter -= min(d.RetryAfter-1, leadOfDelays) // then it gets its place
+				d.RetryAfter -= min(d.RetryAfter-1, leadOfDelays) // a delayed request gets its place before
 			}
 			return &RefusedError{deadline: true, Decision: d}
 		}

@@ -5,25 +5,26 @@ import (
 	"time"
 )
 
-// queue is the line for a key under a limit. It is there while somebody stands in it or asks about it.
+// queue is the line for a key under a limit. It exists while somebody stands in it or asks about it,
+// and for a while after that if other instances may wait.
 type queue struct {
 	of       entryKey
-	spots    int       // of places, standing or not
+	spots    int       // places, standing or not
 	standing list.List // of *spot, by ticket
-	units    int64     // of those who stand
-	length   int64     // how many stand or ask
+	units    int64     // of spots that stand
+	length   int64     // spots that stand or ask
 	asking   int
-	asked    int64 // units of those who ask
-	begun    int64 // units of all that have asked
-	room     int64 // units that the last answer has room for, less those asked for since
+	asked    int64 // units of spots that ask
+	begun    int64 // units ever asked for
+	room     int64 // units that fit by the last answer, less those asked for since
 	seen     seen
 	took     time.Duration // the last answer
-	paused   time.Time     // until then all requests for the key are refused
+	paused   time.Time     // the key is paused until then
 	shares   shares
-	changes  int // by this Limiter, after which an answer may be out of date
+	changes  int // by this Limiter, that make earlier answers outdated
 }
 
-// spot is a place in one queue.
+// spot is a place's part in one queue.
 type spot struct {
 	place   *place
 	queue   *queue
@@ -31,9 +32,9 @@ type spot struct {
 	units   int64
 	ask     int           // in the request; -1: the unit of Limiter.Instance
 	told    time.Duration // the longest RetryAfter of its limit
-	changes int           // of the queue, when it asked
-	before  int64         // units that others were asking for then
-	begun   int64         // units that had been asked for then, its own among them
+	changes int           // queue.changes when it asked
+	before  int64         // units that others were asking for when it asked
+	begun   int64         // queue.begun when it asked, with its own units
 	stands  *list.Element // in the queue; nil: it does not stand
 }
 
@@ -68,7 +69,7 @@ func (s *spot) aside() {
 	s.stands = nil
 }
 
-// first is the place of who stands first; nil: nobody stands.
+// first is the first place that stands; nil: none.
 func (q *queue) first() *place {
 	if e := q.standing.Front(); e != nil {
 		return e.Value.(*spot).place
@@ -76,7 +77,7 @@ func (q *queue) first() *place {
 	return nil
 }
 
-// wakeFirst has the first look whether it may ask.
+// wakeFirst makes the first check whether it may ask.
 func (q *queue) wakeFirst() {
 	first := q.first()
 	if first == nil {
@@ -88,11 +89,11 @@ func (q *queue) wakeFirst() {
 	}
 }
 
-// delay is the longest that those who wait under a LeakyBucket accept; see Limiter.WaitN. A place must be
-// taken before it is due by at least as long as an answer takes, so that the pace is kept.
+// delay is the longest delay that waiting callers accept under a LeakyBucket; see Limiter.WaitN. To keep
+// the pace, a place must be taken at least as long before it is due as an answer takes.
 func (q *queue) delay() time.Duration { return min(max(leadOfDelays, 2*q.took), time.Second) }
 
-// mayPass reports whether s may ask as far as those in its queue are concerned.
+// mayPass reports whether the others in its queue let s ask.
 func (s *spot) mayPass() bool {
 	q := s.queue
 	first := q.first()
@@ -107,7 +108,7 @@ func (s *spot) mayPass() bool {
 	return q.room >= s.units
 }
 
-// due is when s may ask, as far as its limit and other instances are concerned.
+// due is when its limit and other instances let s ask.
 func (s *spot) due(now time.Time) (at time.Time) {
 	q := s.queue
 	if q.asking == 0 {
@@ -124,7 +125,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// answer is that to the ask of s, of those to a request; nil: there is none.
+// answer is the answer to the ask of s; nil: there is none.
 func (s *spot) answer(d *Decision, each []Decision) *Decision {
 	switch {
 	case (d.By == ByInstance) != (s.ask < 0), d.Limit == nil && !d.Allowed:

@@ -8,46 +8,47 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// Instances over one Store share the turns of a key in proportion to their lines. Each adds, four times in
-// a second, to a count in the Store how many have waited for how long; of that count it learns how many wait
-// in all. Then it asks at random instants, by a Poisson process whose rate is its part of the fleet's rate:
-// since each of these asks is as likely to find room as any other, the turns are divided as the asks are.
+// Instances over one Store share the turns of a key in proportion to their lines. Four times per second,
+// each adds the time that its callers have waited to a count in the Store, and so learns how many wait in
+// all. Then it asks at random instants, by a Poisson process whose rate is its part of the fleet's rate:
+// since each of these asks is as likely to find room as any other, the turns are divided like the asks.
 
 const (
-	// rivalsFor is how long after a refusal a line tells the Store of itself.
+	// rivalsFor is how long after a refusal a line reports itself to the Store.
 	rivalsFor = 10 * time.Second
-	// reportEvery is how often, but where nobody else waits, a fourth as often.
+	// reportEvery is the time between reports; four times as long if nobody else waits.
 	reportEvery = 250 * time.Millisecond
-	// asksPerTurn is how many asks the fleet then makes in the time in which a turn falls due, if that is
-	// no longer than longestTurn. asksOfFew is that under a limit with room for less than few units: what
-	// comes back meanwhile has no room there, so that its pace is slower by one of so many.
+	// asksPerTurn is how many asks the fleet makes in the time of one turn, which counts as longestTurn
+	// at most. asksOfFew replaces it under a limit with a capacity below few: such a bucket is full
+	// between two asks, and what would come back meanwhile is lost, so that its pace is slower by one in
+	// asksOfFew.
 	asksPerTurn = 3
 	asksOfFew   = 8
 	few         = 8
 	longestTurn = 800 * time.Millisecond
 	// unsure is about how long an answer takes.
 	unsure = 20 * time.Millisecond
-	// mostKept bounds how many keys are remembered for which nobody waits here now.
+	// mostKept bounds how many keys without waiting callers here are remembered.
 	mostKept = 1000
-	// mostBehind bounds how many asks are made at once by a line that is behind its process.
+	// mostBehind bounds the asks that a line which is behind its process makes at once.
 	mostBehind = 50 * time.Millisecond
 )
 
-// waits counts, for each key and limit, the milliseconds that callers of all instances have waited in the
-// last second.
+// waits counts, per key and limit, the milliseconds that callers of all instances have waited in the last
+// second.
 var waits = MustLimit("stint waits: 1000000000000 per 1s sliding_log")
 
-// shares is what a queue knows of other instances.
+// shares is what a queue knows about other instances.
 type shares struct {
 	limit    *Limit
 	until    time.Time // others may wait, too
 	next     time.Time // when this line may ask again
 	reported time.Time
-	own      [5]reported // the last ones
-	others   int64       // how many wait elsewhere, as far as is known
+	own      [5]reported // the last reports, newest first
+	others   int64       // how many wait elsewhere, as far as known
 }
 
-// reported is what a line told the Store, of which so much counts still.
+// reported is a line's report to the Store.
 type reported struct {
 	at time.Time
 	ms int64
@@ -61,7 +62,7 @@ func (s *shares) refused(l *Limit, now time.Time) {
 	s.limit, s.until = l, now.Add(rivalsFor)
 }
 
-// drawNext draws when the next in q may ask, after one asks.
+// drawNext draws when the next in q may ask.
 func (q *queue) drawNext(now time.Time) {
 	s := &q.shares
 	if s.others == 0 || !now.Before(s.until) {
@@ -74,14 +75,14 @@ func (q *queue) drawNext(now time.Time) {
 	s.next = s.next.Add(q.pause())
 }
 
-// fallsDue notes that no ask is of use before an instant. What was left of the pause is as long as a new one.
+// fallsDue notes that asking before an instant is useless. The rest of an exponential pause has the
+// distribution of a new one.
 func (q *queue) fallsDue(due, now time.Time) {
 	if s := &q.shares; !s.next.IsZero() && s.next.Before(due) && due.After(now) {
 		s.next = due.Add(q.pause())
 	}
 }
 
-// pause is a random time between two asks.
 func (q *queue) pause() time.Duration {
 	l := q.shares.limit
 	turn := min(algo.Duration(l.counted.Plan.Period)/time.Duration(max(1, l.spec.Amount)), longestTurn)
@@ -93,8 +94,8 @@ func (q *queue) pause() time.Duration {
 	return time.Duration(rand.ExpFloat64() * mean)
 }
 
-// keepOrDrop drops q, in which nobody is any more, unless other instances may still wait for it. It also
-// drops some that were kept.
+// keepOrDrop drops the empty queue q unless other instances may still wait for it. It also drops some
+// outdated queues that were kept.
 func (n *line) keepOrDrop(q *queue, now time.Time) {
 	if n.kept > 0 {
 		looked := 0
@@ -122,8 +123,8 @@ func (n *line) drop(q *queue) {
 	delete(n.queues, q.of)
 }
 
-// toReport is how many milliseconds those in the queue of s have waited since the last report; 0: none is
-// due.
+// toReport is how many milliseconds the callers in s's queue have waited since the last report; 0: no
+// report is due.
 func (s *spot) toReport(now time.Time) int64 {
 	sh := &s.queue.shares
 	length := s.queue.length
@@ -139,11 +140,11 @@ func (s *spot) toReport(now time.Time) int64 {
 	}
 	for _, r := range sh.own {
 		if (now.Sub(r.at) - time.Second).Abs() < unsure {
-			return 0 // it would not be known whether that one counts
+			return 0 // whether that report still counts would be unknown
 		}
 	}
 	if sh.reported = now; sh.own[0].ms == 0 {
-		since = time.Second // as it will be
+		since = time.Second // as for later reports
 	}
 	ms := min(since, time.Second).Milliseconds() * length
 	copy(sh.own[1:], sh.own[:])
@@ -151,7 +152,7 @@ func (s *spot) toReport(now time.Time) int64 {
 	return ms
 }
 
-// learn notes what all lines together have reported in the last second.
+// learn notes the sum that all lines have reported in the last second.
 func (s *shares) learn(all int64, now time.Time) {
 	for _, r := range s.own {
 		if now.Sub(r.at) < time.Second {
@@ -163,7 +164,8 @@ func (s *shares) learn(all int64, now time.Time) {
 	}
 }
 
-// report tells the Store how many wait for what p waits for, and learns how many others do.
+// report tells the Store how many wait in the queues of p, and learns how many wait
+// elsewhere.
 func (p *place) report(ctx context.Context, store Store) {
 	if !p.shared {
 		return

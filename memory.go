@@ -11,30 +11,29 @@ import (
 
 // Memory is a Store in the memory of one process. The zero Memory is empty and ready. It
 // must not be copied once used, and may be used from many goroutines at once. It implements
-// BatchTaker, Refunder, Resetter, Violator, Inspector and Holder. Its errors wrap ErrFull,
-// or are the context's, of Banned.
+// BatchTaker, Refunder, Resetter, Violator, Inspector and Holder. Its errors wrap ErrFull;
+// those of Banned are the context's.
 //
-// Its clock is not moved by changes of the system's time. Unused counts are dropped while
-// new keys come in. When MaxKeys is reached, a new key takes the place of an unused one,
-// else of one that has used little of its limit. An exhausted or banned key never gives
-// way: if there is no other, the new key gets ErrFull.
+// Its clock ignores changes of the system's time. Unused counts are dropped while new keys
+// come in. When MaxKeys is reached, a new key takes the place of an unused one, else of one
+// that has used little of its limit. An exhausted or banned key never gives way: if there
+// is no other, the new key gets ErrFull.
 //
-// Keys of counts are not kept, but those of records under a penalty are: those of more than
-// 64 bytes as a hash, see Record.Hashed. docs/decisions/0005-memory.md says how counts lie in memory.
+// It does not keep the keys of counts. It keeps the keys of penalty records, those of more than 64
+// bytes as a hash: see Record.Hashed. docs/decisions/0005-memory.md describes the layout.
 type Memory struct {
 	// MaxKeys is how many counts are kept: one for each key under each limit, and one
 	// for each key under each penalty that it violated. It must not be changed once the
 	// Memory is in use. 0: 1,000,000. From 8,192 on, a hash of the key divides the room
-	// into up to 2,048 parts, and a part may be full when the whole is at 95 %.
+	// into up to 2,048 parts, and a part may be full when the whole is 95 % full.
 	//
-	// The records of holds are kept beside the counts: a sixteenth as many, and at least
-	// 8,192. A hold that would be one more gets ErrFull.
+	// There is separate room for records of holds: a sixteenth of MaxKeys, and at least
+	// 8,192. A hold beyond that gets ErrFull.
 	MaxKeys int
 
 	counts counts.Memory
 }
 
-// open returns the counts, ready for use.
 func (m *Memory) open() *counts.Memory {
 	room := m.MaxKeys
 	if room <= 0 {
@@ -44,8 +43,8 @@ func (m *Memory) open() *counts.Memory {
 	return &m.counts
 }
 
-// takeOne decides a request of one ask, without a penalty and a MaxDelay, in less time than
-// it takes to make one. It reports false if it cannot, for example because the request is
+// takeOne decides a request of one ask, without a penalty and a MaxDelay, faster than
+// making a Request. It returns false if it cannot, for example because the request is
 // malformed. d must be zero, and then still is.
 func (m *Memory) takeOne(key string, l *Limit, cost, at int64, d *Decision) bool {
 	var v algo.Verdict
@@ -74,7 +73,7 @@ func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision
 			return d, nil
 		}
 	}
-	if len(r.Asks) <= fewAsks/2 { // no more of the stack than that takes
+	if len(r.Asks) <= fewAsks/2 { // use no more stack than needed
 		var few [fewAsks / 2]counts.Ask
 		err = m.take(r, r.counted(few[:]), at, out, &d)
 	} else {
@@ -84,7 +83,7 @@ func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision
 	return d, err
 }
 
-// asOf is Request.asOf for an instant, if l counts in a Memory.
+// asOf is Request.asOf for an instant; 0 if l does not count in a Memory.
 func (l *Limiter) asOf(t time.Time) uint32 {
 	m, ok := As[*Memory](l.store())
 	if !ok {
@@ -122,7 +121,7 @@ func (m *Memory) take(r *Request, asks []counts.Ask, at int64, out []Decision, d
 	return nil
 }
 
-// counted is the asks of r, in the given space if that is enough.
+// counted returns the asks of r, in the given space if that is enough.
 func (r *Request) counted(space []counts.Ask) []counts.Ask {
 	if len(r.Asks) > len(space) {
 		space = make([]counts.Ask, len(r.Asks))
@@ -141,7 +140,7 @@ func (r *Request) counted(space []counts.Ask) []counts.Ask {
 	return asks
 }
 
-// holding is under what identity r holds units; nil: it holds none.
+// holding has the identity under which r holds units; nil: it holds none.
 func (r *Request) holding() *counts.Holding {
 	if r.Hold == (HoldID{}) {
 		return nil
@@ -182,7 +181,7 @@ func (m *Memory) Reset(_ context.Context, r *Request) error {
 func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
 	asks := r.counted(nil)
 	for i := range asks {
-		asks[i].Cost = r.Asks[i].Cost // how many violations, and not units
+		asks[i].Cost = r.Asks[i].Cost // the number of violations, not units
 	}
 	p := m.open().Violate(asks, r.instant())
 	if p.By == counts.None {
@@ -225,5 +224,5 @@ func (m *Memory) Inspect(_ context.Context, key string, limits []*Limit) ([]Stor
 	return stored, nil
 }
 
-// Len is how many counts are kept, among them unused ones that were not dropped yet.
+// Len is how many counts are kept, including unused ones that were not dropped yet.
 func (m *Memory) Len() int { return m.open().Len() }

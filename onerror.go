@@ -9,9 +9,8 @@ import (
 
 type onErrorKey struct{}
 
-// WithOnError returns a copy of ctx for what a door of the library asks, such as a httplimit.Middleware:
-// asks that do not say what happens without the Store have o, and not the Limiter's OnError. The zero o
-// says nothing. Handlers must not get the copy.
+// WithOnError returns a copy of ctx in which asks without an OnError use o instead of the Limiter's, for
+// packages such as httplimit. The zero o changes nothing. Handlers must not get the copy.
 func (internals) WithOnError(ctx context.Context, o OnError) context.Context {
 	if o == OnErrorLocal {
 		return ctx
@@ -19,7 +18,7 @@ func (internals) WithOnError(ctx context.Context, o OnError) context.Context {
 	return context.WithValue(ctx, onErrorKey{}, o)
 }
 
-// onErrorOf is the OnError of asks that do not say what happens without the Store.
+// onErrorOf is the OnError of asks that have none.
 func (l *Limiter) onErrorOf(ctx context.Context) OnError {
 	if o, ok := ctx.Value(onErrorKey{}).(OnError); ok {
 		return o
@@ -39,7 +38,8 @@ func withOnError(asks []Ask, o OnError) {
 	}
 }
 
-// eachWithOnError is rs, whose callers keep them, with asks that have an OnError.
+// eachWithOnError returns rs with o as the OnError of asks that have none. It copies,
+// because rs belongs to the caller.
 func eachWithOnError(rs []Request, o OnError) []Request {
 	if o == OnErrorLocal {
 		return rs
@@ -52,9 +52,9 @@ func eachWithOnError(rs []Request, o OnError) []Request {
 	return rs
 }
 
-// orAllow is the answer to r, which the Store did not decide because of why: it is allowed if l or the
-// door that asks says OnErrorAllow, and no ask denies. A fleet.Fallback has answered before, unless
-// nothing can; other Stores have not.
+// orAllow is the answer to r, which the Store did not decide because of why: r is allowed if the
+// OnError of ctx or of l is OnErrorAllow, and no ask denies. A fleet.Fallback normally answers before;
+// other Stores do not.
 func (l *Limiter) orAllow(ctx context.Context, r *Request, out []Decision, why error) (Decision, error) {
 	denies := func(a Ask) bool { return a.OnError == OnErrorDeny }
 	if l.onErrorOf(ctx) != OnErrorAllow || !r.At.IsZero() || !undecided(ctx, why) || slices.ContainsFunc(r.Asks, denies) {
@@ -70,7 +70,7 @@ func (l *Limiter) orAllow(ctx context.Context, r *Request, out []Decision, why e
 	return Strictest(out), nil
 }
 
-// ByPolicy is the answer to a that OnErrorAllow gives.
+// ByPolicy is the answer to a under OnErrorAllow.
 func (internals) ByPolicy(a *Ask) Decision {
 	d := Decision{Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key, By: ByPolicy}
 	if a.Limit != nil {

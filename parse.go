@@ -22,12 +22,11 @@ import (
 // such as "login: 5 per 1m", "search: 100 per 10s sliding_log", "100 per 1h token_bucket
 // burst 20", "500 per 1d sliding_window buckets 12", "100000 per 1m lease 5%",
 // "200000 per 1m fixed_window hold", "5000000 per month in Europe/Berlin starts 15" or
-// "4 in_flight". An AMOUNT of 0 lets nothing pass, and unlimited everything. PERIOD and TIME are Go durations, or
-// numbers of days such as 7d. Words may be in any case, units of time may not. hold without a TIME is DefaultHold, and debt 0 is NoDebt.
-// For ZONE and DAY, see Calendar. NAME ends at the last colon, so that it may have some of its
-// own. Give limits names where several count in one Store: those of
-// one name, or of none, share their counts if their algorithms and periods are the same
-// (see Spec.Name).
+// "4 in_flight". An AMOUNT of 0 lets nothing pass; unlimited lets everything pass. PERIOD and TIME are Go
+// durations, or numbers of days such as 7d. Words may be in any case, but units of time may not. hold without
+// a TIME is DefaultHold, and debt 0 is NoDebt. For ZONE and DAY, see Calendar. NAME ends at the last colon,
+// so it may contain colons. Name your limits if several count in one Store: limits with the same name, or
+// with none, share their counts if their algorithms and periods are the same (see Spec.Name).
 func ParseLimit(text string) (*Limit, error) {
 	name, terms, err := cutName(text)
 	if err != nil {
@@ -49,7 +48,7 @@ func ParseLimit(text string) (*Limit, error) {
 	return l, nil
 }
 
-// inLowerCase writes the words of the form as parseSpec knows them. Values stay as they are.
+// inLowerCase writes keywords as parseSpec expects them. Values stay as they are.
 func inLowerCase(words []string) []string {
 	for i, w := range words {
 		if kind, err := algo.ParseKind(w); err == nil {
@@ -61,7 +60,7 @@ func inLowerCase(words []string) []string {
 	return words
 }
 
-// cutName cuts a limit's text at its last colon. No colon is in what follows a name.
+// cutName cuts a limit's text at its last colon. The terms contain no colon.
 func cutName(text string) (name, terms string, err error) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
@@ -83,8 +82,8 @@ func MustLimit(text string) *Limit {
 	return l
 }
 
-// misplaced is what is wrong with a limit's words if it is where the algorithm stands,
-// or that there are two; nil: it is something else.
+// misplaced returns an error if the algorithm stands in the wrong place or there are two;
+// nil: something else is wrong.
 func misplaced(words []string) error {
 	const after = 3 // AMOUNT per PERIOD
 	isAlgorithm := func(word string) bool { _, err := algo.ParseKind(word); return err == nil }
@@ -189,7 +188,7 @@ func (s *Spec) parseOptions(f []string) error {
 	return nil
 }
 
-// what an option wants to be followed by.
+// what names the value that an option needs.
 func what(option string) string {
 	switch option {
 	case "in":

@@ -10,23 +10,23 @@ import (
 	"github.com/stintdev/stint/internal/pause"
 )
 
-// Pause has l refuse all requests for key, under any limit, for d from now: because a server said so,
-// as by a Retry-After of 429. Wait, WaitN and the others wait; what was allowed before goes on. If key
-// is paused for longer already, that stays. A d of 0 or less lifts the pause; callers that wait for its
-// end then do not ask earlier.
+// Pause makes l refuse all requests for key, under any limit, for d from now, because a server said so,
+// for example with status 429 and Retry-After. Wait, WaitN and the others wait; requests allowed before
+// go on. If key is already paused for longer, that stays. A d of 0 or less lifts the pause, but callers
+// that wait for its end do not ask earlier.
 //
-// Such a refusal is Limited and Remembered, and no violation. RetryAfter is what is left, and Limit is
-// nil. It takes nothing, and is the answer to each ask of the request, too. Peeks are refused; requests
-// with an instant are not.
+// Such a refusal is Limited and Remembered, and not a violation. RetryAfter is the rest of the pause,
+// and Limit is nil. Nothing is taken, and each ask of the request has the same answer. Peeks are
+// refused; requests with an instant are not.
 //
-// l remembers the pause, also while its Store is away. If l has a Store that is a Violator, Pause tells
-// it, in one round trip or, where a shorter pause runs, three. It is kept as a ban of key under a
+// l remembers the pause, also while its Store does not answer. If l has a Store that is a Violator,
+// Pause stores it there, in one round trip or, if a shorter pause runs, three: as a ban of key under a
 // penalty named "stint pause", which Banned returns. Other Limiters over the Store, such as those of
 // other instances, then refuse the requests that have a PauseAsk of key, and no others. A
-// httplimit.Transport with MaxPause sends them.
+// httplimit.Transport with MaxPause adds one to its requests.
 //
 // The error wraps ErrRequest if key is malformed, and ErrFull if l remembers 10,000 pauses and has no
-// room for this one. After an error of the Store, l knows the pause, and others may not.
+// room for this one. After an error of the Store, l knows the pause, but others may not.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) (err error) {
 	if err := checkKey(key); err != nil {
 		return err
@@ -43,11 +43,11 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) (err e
 	return errors.Join(err, pauseIn(ctx, l.Store, key, max(d, 0)))
 }
 
-// PauseAsk is an ask whether key is paused by any Limiter over the same Store: a request that has it
-// beside those of its limits is refused then, as Limiter.Pause says. It takes nothing.
+// PauseAsk returns an Ask that refuses, as Limiter.Pause says, while key is paused by any Limiter
+// over the same Store. Add it to the asks of a request. It takes nothing.
 func PauseAsk(key string) Ask { return Ask{Key: key, Penalty: pausing} }
 
-// pausing is the penalty whose bans are the pauses. Those that are imposed have a length of their own.
+// pausing is the penalty whose bans are pauses. Each pause has its own length: see pauseFor.
 var pausing = pauseFor(time.Second)
 
 func pauseFor(d time.Duration) *Penalty {
@@ -58,7 +58,7 @@ func pauseFor(d time.Duration) *Penalty {
 	return p
 }
 
-// pauseIn pauses key in s; 0: it lifts the pause.
+// pauseIn pauses key in s; a d of 0 lifts the pause.
 func pauseIn(ctx context.Context, s Store, key string, d time.Duration) error {
 	if _, ok := As[Violator](s); !ok {
 		return nil // it keeps no bans
@@ -69,7 +69,7 @@ func pauseIn(ctx context.Context, s Store, key string, d time.Duration) error {
 			return err
 		}
 	}
-	// A ban that runs gets no longer.
+	// A running ban cannot be extended.
 	if err := Reset(ctx, s, &Request{Asks: []Ask{PauseAsk(key)}}); err != nil || d == 0 {
 		return err
 	}
@@ -77,7 +77,8 @@ func pauseIn(ctx context.Context, s Store, key string, d time.Duration) error {
 	return err
 }
 
-// banFor bans key in s for a pause of d, unless such a ban ran already: then ran is what is left of it.
+// banFor bans key in s for a pause of d, unless such a ban runs already: then ran is the time left of
+// it.
 func banFor(ctx context.Context, s Store, key string, d time.Duration) (ran time.Duration, err error) {
 	came, err := Violate(ctx, s, &Request{Asks: []Ask{{Key: key, Penalty: pauseFor(d)}}})
 	switch {
@@ -91,7 +92,7 @@ func banFor(ctx context.Context, s Store, key string, d time.Duration) (ran time
 	return 0, nil
 }
 
-// pauses are those of l and of the Limiters over the same counts.
+// pauses are the pauses of l and of Limiters over the same counts.
 func (l *Limiter) pauses() *pause.Pauses[string] {
 	if l.of != nil {
 		return &l.of.paused
@@ -99,7 +100,7 @@ func (l *Limiter) pauses() *pause.Pauses[string] {
 	return &l.paused
 }
 
-// refusePaused is the refusal of r if l has paused one of its keys, and of the longest pause.
+// refusePaused is the refusal of r if l has paused one of its keys, by the longest pause.
 func (l *Limiter) refusePaused(r *Request, each []Decision) (d Decision, ok bool) {
 	if !l.pauses().Any() || !r.At.IsZero() {
 		return d, false
@@ -116,7 +117,7 @@ func (l *Limiter) refusePaused(r *Request, each []Decision) (d Decision, ok bool
 	return d, true
 }
 
-// orPaused turns d, if it is a ban that is a pause, into its refusal.
+// orPaused turns d into the refusal by a pause if d is a ban that stands for one.
 func orPaused(d *Decision, each []Decision) {
 	if d.Outcome == Banned && d.Penalty != nil && d.Penalty.id == pausing.id {
 		*d = Decision{Outcome: Limited, By: d.By, Remembered: d.Remembered, Key: d.Key, RetryAfter: d.RetryAfter}

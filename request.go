@@ -9,49 +9,49 @@ import (
 )
 
 // Ask is one limit of a request, for one key. Without a Limit it asks only about a ban: it
-// refuses while a ban of Key under Penalty runs, and takes and counts nothing.
+// refuses while Key is banned under Penalty, and takes and counts nothing.
 type Ask struct {
 	// Key says whom or what is counted: any bytes, from 1 to MaxKey of them.
 	Key string
 	// Limit is the limit under which Key is counted. nil: none, and Penalty must be
 	// given.
 	Limit *Limit
-	// Cost is how many units the request takes. 0: one. It must not be negative, and
-	// must be 0 where there is no Limit.
+	// Cost is how many units the request takes. 0: one. It must not be negative, and must
+	// be 0 without a Limit.
 	Cost int64
 	// Penalty says how Key is punished if this ask refuses. nil: not at all. Asks of
 	// one request with the same Key and Penalty share a record, and together commit
 	// at most one violation.
 	Penalty *Penalty
 	// MaxDelay is the longest Decision.Delay that the caller accepts: if it would be
-	// longer, the ask refuses and takes nothing. 0: any delay. Negative: none. It
-	// matters where Limit or Limiter.Instance is a LeakyBucket.
+	// longer, the ask refuses and takes nothing. 0: any delay. Negative: none. Only a
+	// LeakyBucket, as Limit or Limiter.Instance, has delays.
 	MaxDelay time.Duration
-	// Peek asks how Key stands under Limit and takes nothing: even an exhausted key
-	// allows it, but for one in debt (Spec.Debt). If the Limit is InFlight, or is held and the
-	// Request has a Hold, it asks whether a hold of one unit would be allowed. Cost must be 0
-	// then.
+	// Peek asks how Key stands under Limit and takes nothing: it is allowed even for an
+	// exhausted key, but not for one in debt (Spec.Debt). If the Limit is InFlight, or is held
+	// and the Request has a Hold, it asks whether a hold of one unit would be allowed. Cost
+	// must be 0.
 	//
-	// So a Peek does not keep a request from its other limits. To spend of some limits only while
-	// another has room, such as one that counts failures, look at that one's Remaining: with
-	// Limiter.Peek before Take; or in out of Take, where all is of one instant, and Limiter.Refund
-	// what the other asks took if it is too little.
+	// So a Peek does not stop a request from spending under its other limits. To spend only while
+	// another limit has room, such as one that counts failures, look at that one's Remaining: with
+	// Limiter.Peek before Take; or in out of Take, where all is of one instant, and then
+	// Limiter.Refund the other asks if it is too little.
 	Peek bool
-	// OnError says how the ask is decided where a fleet.Fallback has no answer of its
-	// Store. Zero: as who asks says, a Guard or httplimit.Middleware, else as Limiter.OnError.
+	// OnError says how a fleet.Fallback decides the ask if its Store does not answer. Zero:
+	// the OnError of the caller (a Guard or httplimit.Middleware), else Limiter.OnError.
 	OnError OnError
 	// By is, in a refund, the Decision.By of the ask that took the units. Take ignores
 	// it.
 	By Source
-	// Unit is what Limit counts, such as "tokens", for those who tell others about the
-	// answer, such as httplimit.Budget. Nothing is decided by it. "": it is not said.
+	// Unit is what Limit counts, such as "tokens", for responses about the answer, as of
+	// httplimit.Budget. It has no effect on decisions. "": not known.
 	Unit string
 }
 
-// OnError says how an ask is decided that the Store cannot decide, where a fleet.Fallback
-// is around it, as that of redislimit.Open is. It can be said at an Ask, at the front door that asks,
-// and at the Limiter; docs/reliability.md says who wins. The zero OnError says nothing: if no one says
-// more, it is OnErrorLocal.
+// OnError says how an ask is decided if the Store cannot decide it and a fleet.Fallback is around the
+// Store, as around that of redislimit.Open. It can be set in an Ask, in a Guard or
+// httplimit.Middleware, and in the Limiter; docs/reliability.md says which one wins. The zero OnError
+// is not set: if none is set, it is OnErrorLocal.
 type OnError uint8
 
 // If you add one, name it in String and package rules' documentation.
@@ -71,24 +71,24 @@ func (o OnError) String() string {
 	return "unknown"
 }
 
-// Request is a set of asks that are decided together: all are charged, or none.
+// Request is a set of asks that are decided together: either all are charged or none.
 type Request struct {
 	// Asks holds from 1 to MaxAsks. No two may share both Key and Limit.ID, and
-	// those that share Key and Penalty.ID must have the same numbers.
+	// those that share Key and Penalty.ID must have penalties with the same numbers.
 	Asks []Ask
 	// At is the instant of the request, for tests and simulations. Zero: now, by the
 	// Store's clock. Requests with an instant and requests without one must not use
 	// the same counts.
 	At time.Time
-	// Hold is the identity under which the request holds units while it runs: each ask whose
-	// Limit is held (Spec.Hold) makes a record instead of being charged, which a Holder
-	// settles. The other asks are charged at once, as ever. Use a HoldID for one request
-	// only. Limiter.Reserve sets it, and settles. Zero: nothing is held; an ask under an InFlight limit then says whether a hold
-	// would be allowed and takes nothing, and other held limits are charged.
+	// Hold is the identity under which the request holds units while it runs: each ask whose Limit is held
+	// (Spec.Hold) makes a record, which a Holder settles, instead of being charged. The other asks are
+	// charged at once. Use a HoldID for one request only. Limiter.Reserve sets it, and its Reservation
+	// settles. Zero: nothing is held; an ask under an InFlight limit then says whether a hold would be
+	// allowed and takes nothing, and other held limits are charged.
 	Hold HoldID
-	// asOf is when the turn came of a request that waited: the last 32 bits of the µs of a Memory's
-	// clock, at most some ms ago. The Memory decides as of then, unless the key was charged since:
-	// so the pace does not depend on when a goroutine runs. It lies in the room that Hold leaves. 0:
+	// asOf is when the turn of a waiting request came: the last 32 bits of a Memory's clock in µs,
+	// at most some ms ago. The Memory decides as of then, unless the key was charged since, so that
+	// the pace does not depend on when a goroutine runs. It fits into the padding after Hold. 0:
 	// now.
 	asOf uint32
 	// HoldFor is how long the holds of this request last without renewal. 0: Spec.Hold of
@@ -100,15 +100,16 @@ type Request struct {
 	Deadline time.Duration
 }
 
-// MaxKey is the length of the longest key, in bytes. MaxAsks is how many asks a request may
-// have: a store does nothing else while it decides them.
+// MaxKey is the length of the longest key, in bytes. MaxAsks is the most asks of a request;
+// it is bounded because a store does nothing else while it decides them.
 const (
 	MaxKey  = 4096
 	MaxAsks = 500
 )
 
-// Units is how many units a takes: 0 for a Peek, without a Limit and if that is unlimited, else Cost,
-// or 1 if Cost is 0. It is 1 for a Peek under 0 in_flight, which refuses. Implementations of Store read Units and not Cost.
+// Units is how many units a takes: 0 for a Peek, without a Limit and under an unlimited one, else Cost, or 1
+// if Cost is 0. It is 1 for a Peek under 0 in_flight, which refuses. Implementations of Store read Units, not
+// Cost.
 func (a *Ask) Units() int64 {
 	switch {
 	case a.Limit == nil, a.Limit.IsUnlimited():
@@ -150,8 +151,8 @@ func (r *Request) check() error {
 	return r.checkPairs()
 }
 
-// checkPairs looks for asks that do not go together. A few are compared with each
-// other; many are looked up.
+// checkPairs looks for asks that conflict. A few are compared with each other; many are
+// looked up in a map.
 func (r *Request) checkPairs() error {
 	if len(r.Asks) > 16 {
 		return r.checkMany()

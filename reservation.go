@@ -12,14 +12,15 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// ErrHoldLost means that a hold no longer counted when it was to be settled, so that nothing was
-// charged: the Store could not be reached for so long that it ran out, or somebody released it.
+// ErrHoldLost means that a hold no longer counted when it was to be settled, so nothing was
+// charged: it expired because the Store could not be reached for too long, or somebody released
+// it.
 var ErrHoldLost = errors.New("the hold was lost before it was settled")
 
-// Reservation is what an allowed request holds until its cost is known. Limiter.Reserve makes it,
-// and the Limiter renews it until Settle or Cancel ends it. A Reservation that is garbage
-// collected without either is ended within a third of Spec.Hold: it is charged what it held, and
-// a line of the log says so.
+// Reservation is the hold of an allowed request whose cost is not known yet. Limiter.Reserve
+// makes it, and the Limiter renews it until Settle or Cancel ends it. If a Reservation is garbage
+// collected without either, it ends within a third of Spec.Hold: the units that it held are
+// charged, and that is logged.
 //
 // A Reservation may be used from many goroutines at once. A nil Reservation holds nothing: its
 // methods do nothing and return nil.
@@ -30,22 +31,22 @@ type Reservation struct {
 }
 
 // Reserve decides r as Take does, and holds the units of its asks whose Limit is held
-// (Spec.Hold), until Reservation.Settle says what they did cost. Its other asks are charged at
-// once, and stay charged whatever follows. The Reservation is nil if r was refused, and not nil
-// if it was allowed, also if nothing of it is held.
+// (Spec.Hold) until Reservation.Settle charges their final cost. Its other asks are charged at
+// once, and stay charged. The Reservation is nil if r was refused, and not nil if it was
+// allowed, also if it holds nothing.
 //
 // An ask with Peek under such a Limit holds nothing: it is allowed if one unit would fit, and
 // Settle charges its cost as Charge does.
 //
-// Reserve makes the identity of the holds, so r.Hold must be zero, and so must r.At: a hold ends
-// by the clock of the Store. The error wraps ErrUnsupported if the Store keeps no holds. If it
-// is unknown whether the Store holds the units, the Limiter settles them with 0 when the Store
-// answers again.
+// Reserve makes the identity of the holds, so r.Hold must be zero, and so must r.At: holds
+// expire by the Store's clock. The error wraps ErrUnsupported if the Store is not a Holder. If
+// it is unknown whether the Store holds the units, the Limiter settles them with 0 when the
+// Store answers again.
 func (l *Limiter) Reserve(ctx context.Context, r *Request) (*Reservation, Decision, error) {
 	return l.reserve(ctx, r, nil)
 }
 
-// reserve is Reserve. It fills in the answer to each ask, if each is not nil.
+// reserve is Reserve, and fills in the answer to each ask if each is not nil.
 func (l *Limiter) reserve(ctx context.Context, r *Request, each []Decision) (*Reservation, Decision, error) {
 	switch {
 	case r.Hold != HoldID{}:
@@ -73,7 +74,7 @@ func (l *Limiter) reserve(ctx context.Context, r *Request, each []Decision) (*Re
 	return l.reservation(&c.request, c.out, &d), d, nil
 }
 
-// reservation is what r holds, which d and each answered; nil if it was refused.
+// reservation is the Reservation of r, from its answers d and each; nil if r was refused.
 func (l *Limiter) reservation(r *Request, each []Decision, d *Decision) *Reservation {
 	if !d.Allowed {
 		return nil
@@ -87,11 +88,12 @@ func (l *Limiter) reservation(r *Request, each []Decision, d *Decision) *Reserva
 }
 
 // Acquire holds one unit of key under limit, which must be InFlight or unlimited, until release is called.
-// release is never nil, and may be called more than once; if the Decision is a refusal, it does
-// nothing. It does not wait for longer than a second: what the Store has not released by then is
-// released in the background. See Reserve for what happens to a release that is never called.
+// release is never nil, and may be called more than once; if the Decision is a refusal, it does nothing.
+// It waits for at most a second: if the Store has not answered by then, the release is sent again in the
+// background. See Reservation for what happens if release is never called.
 //
-// Acquire does not wait for its turn, see AcquireWait. Refusals are Busy, and RetryAfter is a hint.
+// Acquire does not wait for its turn; AcquireWait does. Refusals are Busy, and RetryAfter is a
+// hint.
 func (l *Limiter) Acquire(ctx context.Context, key string, limit *Limit) (release func(), d Decision, err error) {
 	if err := checkAcquired(limit); err != nil {
 		return func() {}, d, err
@@ -107,7 +109,7 @@ func checkAcquired(l *Limit) error {
 	return nil
 }
 
-// releaser is a function that cancels r, which may be nil.
+// releaser returns a function that cancels r, which may be nil.
 func (r *Reservation) releaser(ctx context.Context) func() {
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
@@ -124,19 +126,19 @@ func (r *Reservation) ID() HoldID {
 	return r.held.id
 }
 
-// Settle ends the reservation and charges what the request did cost, also if that is more than
-// was held: see Spec.Debt. cost is one number for all limits that are held; or one for each ask
-// of the request, in their order, of which those of asks that hold nothing are ignored; or none,
-// which charges what was held. Under an InFlight limit nothing is charged.
+// Settle ends the reservation and charges the final cost of the request, also if that is more
+// than was held: see Spec.Debt. cost is one number for all held limits; or one for each ask of
+// the request, in their order, with those of asks that hold nothing ignored; or none, which
+// charges the held units. Under an InFlight limit nothing is charged.
 //
-// The first call of Settle or Cancel ends the reservation, and further calls return nil. A
-// settlement that the Store does not answer until ctx is done is kept, as far as 32 MiB suffice,
-// and sent again in the background until the Store answers or the hold has run out. So Settle can
-// be called with the context of a request that its client has left.
+// The first call of Settle or Cancel ends the reservation; further calls return nil. A settlement
+// that the Store has not answered when ctx is done is kept, as far as 32 MiB suffice, and sent
+// again in the background until the Store answers or the hold has expired. So you may call Settle
+// with the context of a request whose client has left.
 //
-// Settle returns nil if the cost is charged, or will be. The error wraps ErrHoldLost if there
-// was nothing left to settle under one of the limits, and ErrRequest if there are too many or
-// too few costs, or one is negative; then the reservation goes on.
+// Settle returns nil if the cost is charged, or will be. The error wraps ErrHoldLost if the
+// hold under one of the limits was lost, and ErrRequest if there are too many or too few
+// costs, or one is negative; then the reservation goes on.
 func (r *Reservation) Settle(ctx context.Context, cost ...int64) error {
 	if r == nil {
 		return nil
@@ -152,8 +154,8 @@ func (r *Reservation) Settle(ctx context.Context, cost ...int64) error {
 	return r.end(ctx, cost)
 }
 
-// Cancel ends the reservation and charges nothing: it is Settle with a cost of 0. What other
-// asks of the request took stays charged.
+// Cancel ends the reservation and charges nothing: it is Settle with a cost of 0. Asks that
+// were charged at once stay charged.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -179,13 +181,13 @@ func (r *Reservation) end(ctx context.Context, cost []int64) error {
 	return r.held.settle(ctx)
 }
 
-// log logs an error of Settle where nobody gets it.
+// log logs an error of Settle that no caller gets.
 func (r *Reservation) log(err error) { r.held.l.keeper.log(r.held, err) }
 
-// Charge charges n units to key under limit, whether they fit or not: they are spent already. It
-// returns how many were charged, which is less than n if usage would rise above the capacity and
-// Spec.Debt. No request is refused, and no violation counted. It does not matter whether limit is
-// held, but it must not be InFlight. Under an unlimited one, nothing is charged. A charge that failed may have been made.
+// Charge charges n units that are already spent to key under limit, whether they fit or not. It returns how
+// many were charged, which is less than n if usage would rise above the capacity plus Spec.Debt. It never
+// refuses and counts no violation. limit may be held or not, but must not be InFlight. Under an unlimited
+// one, nothing is charged. A charge that failed may have been made.
 func (l *Limiter) Charge(ctx context.Context, key string, limit *Limit, n int64) (charged int64, err error) {
 	limit = limit.orDefault()
 	calls := []HoldCall{{Action: HoldCharge, Key: key, Limit: limit, Cost: n}}
@@ -196,9 +198,9 @@ func (l *Limiter) Charge(ctx context.Context, key string, limit *Limit, n int64)
 	return calls[0].Charged, calls[0].Err
 }
 
-// Holds does calls, as Holder says, for callers that keep holds without a Reservation, such as
-// those that another process settles. It fills in the answers. The Err of a malformed call wraps
-// ErrRequest, and the others are done all the same.
+// Holds makes calls, as Holder says, for programs that keep holds without a Reservation, for
+// example because another process settles them. It fills in the answers. The Err of a malformed
+// call wraps ErrRequest; the others are made regardless.
 func (l *Limiter) Holds(ctx context.Context, calls []HoldCall) {
 	good := 0
 	for i := range calls {
@@ -234,8 +236,8 @@ func (l *Limiter) Holds(ctx context.Context, calls []HoldCall) {
 	}
 }
 
-// send does calls that have been checked, and wakes who waits for what they free. Without an answer,
-// too: a fleet.Fallback then counts it as free.
+// send makes checked calls, and wakes callers that wait for the units they free. It does so even
+// without an answer, because a fleet.Fallback then counts the units as free.
 func (l *Limiter) send(ctx context.Context, calls []HoldCall) {
 	l.sendToStores(ctx, calls)
 	for i := range calls {

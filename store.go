@@ -13,21 +13,21 @@ import (
 //
 // Take decides r. If out is not nil, it has a place for each ask, and Take fills in the
 // answer to each, unless a running ban refuses the whole request: then Outcome is Banned,
-// Limit is nil, and out is unchanged. The answer to an ask without a Limit allows, and has
-// no more than a Key. The returned Decision is as Strictest makes it, or, after a violation,
-// as Decision.Penalty says. After an error, nothing was decided; the request can have been charged
-// only if a store was asked that did not answer.
+// Limit is nil, and out is unchanged. The answer to an ask without a Limit allows, and has only a
+// Key. The returned Decision is that of Strictest or, after a violation, as Decision.Penalty says.
+// After an error, nothing was decided; the request can have been charged only if a store was asked
+// and did not answer.
 //
 // Under a Limit whose amount is 0 no unit fits, so a Cost of 1 is above its capacity. An unlimited
-// Limit takes no Units, and Unlimited remain of it, also if two asks are about it.
+// Limit takes no Units, and its Remaining is Unlimited, also if two asks are about it.
 //
 // Callers have checked r, as a Limiter does. They do not use r, its asks and out until
-// Take returns, and Take does not keep them. A Store may be used from many goroutines at
-// once, by all methods of the interfaces that it implements, and decides as if requests came one
-// after another (package limittest tests that).
+// Take returns, and Take does not keep them. All its methods, also those of optional interfaces,
+// may be called from many goroutines at once. A Store decides as if requests came one after
+// another (package limittest tests that).
 //
-// To count in a database of your own, do not implement Store: package store makes one of a
-// method that changes rows of bytes.
+// To count in a database of your own, do not implement Store: package store makes one from
+// a method that changes rows of bytes.
 type Store interface {
 	Take(ctx context.Context, r *Request, out []Decision) (Decision, error)
 }
@@ -35,16 +35,16 @@ type Store interface {
 // Answer is the answer to one of several independent requests.
 type Answer struct {
 	Decision
-	// Each holds the answer to each ask, as out of Store.Take does. The caller provides
-	// the space, or leaves it nil.
+	// Each holds the answer to each ask, like out of Store.Take. The caller provides the
+	// space, or leaves it nil.
 	Each []Decision
 	// Err is not nil if nothing could be decided.
 	Err error
 }
 
 var (
-	// ErrRequest means that the request is malformed: a mistake of the caller, which
-	// over HTTP is status 400.
+	// ErrRequest means that the request is malformed: a mistake of the caller, status 400
+	// over HTTP.
 	ErrRequest = errors.New("bad request")
 	// ErrFull means that the store cannot charge a request: a Memory is full of keys
 	// that are exhausted or banned, or a server is out of memory or cannot save. The
@@ -64,8 +64,8 @@ var errNotCharged = errors.New("nothing was charged")
 
 // As finds the first of s, the Store that its Unwrap returns, and so on, that is a T: an
 // optional interface, or the type of a Store. So a wrapper that does not implement an
-// interface does not hide its Store's. As must not be used for an interface that goes past
-// the wrapper's own Take, such as BatchTaker: see TakeBatch.
+// interface does not hide its Store's. Do not use As for an interface that would bypass the
+// wrapper's own Take, such as BatchTaker: see TakeBatch.
 func As[T any](s Store) (t T, ok bool) {
 	for s != nil {
 		if t, ok = s.(T); ok {
@@ -80,22 +80,21 @@ func As[T any](s Store) (t T, ok bool) {
 	return t, false
 }
 
-// unsupported is the error of a Store that lacks what an operation needs.
 func unsupported(operation string) error {
 	return fmt.Errorf("stint: %s: %w", operation, ErrUnsupported)
 }
 
-// BatchTaker is a Store that decides several independent requests in one go:
-// answers[i] answers rs[i], which have the same At. Of requests that share a key,
-// the earlier is decided first.
+// BatchTaker is a Store that decides several independent requests in one go: answers[i]
+// answers rs[i]. All have the same At. Requests that share a key are decided in their
+// order.
 type BatchTaker interface {
 	// TakeBatch fills in answers, which has an element for each request.
 	TakeBatch(ctx context.Context, rs []Request, answers []Answer)
 }
 
 // TakeBatch decides several independent requests by s: in one go if s is a BatchTaker,
-// else one by one. It does not look for a BatchTaker that s wraps, for that one would go
-// past the Take of s.
+// else one by one. It does not look for a BatchTaker that s wraps, because that would
+// bypass the Take of s.
 func TakeBatch(ctx context.Context, s Store, rs []Request, answers []Answer) {
 	if b, ok := s.(BatchTaker); ok {
 		b.TakeBatch(ctx, rs, answers)
@@ -109,17 +108,16 @@ func TakeBatch(ctx context.Context, s Store, rs []Request, answers []Answer) {
 
 // Refunder is a Store that can return units: for each ask, its Units go back to Key under
 // Limit at once. The newest units go first, and no more than are in use. A layer that
-// decides by itself at times, as fleet.Fallback does, returns them to where they were taken,
-// as Ask.By says. All asks have a Limit and take units.
+// sometimes decides by itself, as fleet.Fallback does, returns them to where they were
+// taken: see Ask.By. All asks have a Limit and take units.
 type Refunder interface {
-	// Refund returns an error if it is not known that all units went back.
+	// Refund returns an error unless all units are known to be back.
 	Refund(ctx context.Context, r *Request) error
 }
 
-// Refund returns units by the Refunder that s is or wraps: for each ask, as many as its
-// Units, to where Ask.By says that they were taken. Asks that took nothing, by ByPolicy or
-// because they have no Units, are left out. The error wraps ErrUnsupported if there is no
-// Refunder.
+// Refund returns units by the Refunder that s is or wraps: for each ask its Units, to where
+// they were taken (Ask.By). Asks that took nothing, because they are ByPolicy or have no
+// Units, are left out. The error wraps ErrUnsupported if there is no Refunder.
 func Refund(ctx context.Context, s Store, r *Request) error {
 	tookNothing := func(a Ask) bool { return a.By == ByPolicy || a.Units() == 0 }
 	if slices.ContainsFunc(r.Asks, tookNothing) {
@@ -139,7 +137,7 @@ func Refund(ctx context.Context, s Store, r *Request) error {
 // Resetter is a Store that can forget: for each ask, the count of Key under Limit, if that
 // is not nil, and the violations and the ban of Key under Penalty, if that is not nil.
 type Resetter interface {
-	// Reset returns an error if it is not known that all is forgotten.
+	// Reset returns an error unless everything is known to be forgotten.
 	Reset(ctx context.Context, r *Request) error
 }
 
@@ -154,11 +152,11 @@ func Reset(ctx context.Context, s Store, r *Request) error {
 
 // Violator is a Store that counts violations which the caller has found, such as a
 // response of 401: for each ask, one violation of Key under Penalty, which must not be
-// nil. Limit is ignored. A Cost of 2 or more is as many violations at one instant; those
-// after a ban do not count. Of asks with the same Key and Penalty, the first counts.
-// If a ban of one of them runs already, nothing is counted, and that ban is the answer.
-// The Decision is that of Limiter.Violate, for the key with the longest ban, else with the
-// gravest outcome; of equals, for the first ask.
+// nil. Limit is ignored. A Cost of 2 or more counts as that many violations at one instant;
+// those after a ban do not count. Of asks with the same Key and Penalty, only the first
+// counts. If one of the keys is banned already, nothing is counted, and that ban is the
+// answer. The Decision is as Limiter.Violate describes it, for the key with the longest
+// ban, else with the gravest outcome; of equals, for the first ask.
 type Violator interface {
 	Violate(ctx context.Context, r *Request) (Decision, error)
 }
@@ -175,39 +173,39 @@ func Violate(ctx context.Context, s Store, r *Request) (Decision, error) {
 	return Decision{}, unsupported("violate")
 }
 
-// Inspector is a Store that shows what it keeps, by its own clock: not what requests with
-// an instant left. Nothing changes.
+// Inspector is a Store that shows what it keeps, by its own clock, so without the counts of
+// requests with an instant. Nothing changes.
 //
-// Inspect returns what is kept of key under each limit, in their order; limits that share
-// a count have equal answers. Record is how key stands under p. Banned calls yield for each
-// ban that runs, once and in no order, until yield returns false, which is no error. It may
-// miss a ban that is imposed or lifted meanwhile. yield may use the Store. After an error
-// there may be more bans.
+// Inspect returns the state of key under each limit, in their order; limits that share a
+// count have equal answers. Record returns the record of key under p. Banned calls yield
+// for each running ban, once and in no order, until yield returns false, which is not an
+// error. It may miss a ban that is imposed or lifted meanwhile. yield may use the Store.
+// After an error, there may be more bans.
 type Inspector interface {
 	Inspect(ctx context.Context, key string, limits []*Limit) ([]Stored, error)
 	Record(ctx context.Context, key string, p *Penalty) (Record, error)
 	Banned(ctx context.Context, yield func(Record) bool) error
 }
 
-// Stored is what a Store keeps of a key under a limit. The zero Stored means that nothing
+// Stored is what a Store keeps for a key under a limit. The zero Stored means that nothing
 // counts any more.
 type Stored struct {
 	// Held tells whether units are in use.
 	Held bool
-	// Idle is how long ago the key was last charged under the limit. A request that was
-	// refused, a peek and a refund are no charges.
+	// Idle is how long ago the key was last charged under the limit. Refused requests,
+	// peeks and refunds are not charges.
 	Idle time.Duration
 	// Expires is how long the Store keeps the count if no more requests come: at least
-	// the ResetAfter of the limit that was charged.
+	// ResetAfter of the charged limit.
 	Expires time.Duration
 }
 
-// Networked is a Store that is reached over a network, and so may be slow or away.
+// Networked is a Store behind a network, so it may be slow or unreachable.
 //
 // WithFallback returns a Store over the same counts that answers in time whatever the
-// network does, if need be by this instance's share of the limits. Each call returns the
-// same one, which ends with the Networked. Guards and package httplimit use it. A wrapper
-// of a Networked is not Networked: wrap what WithFallback returns.
+// network does: if need be, it decides by this instance's share of the limits. Each call
+// returns the same Store, which ends with the Networked. Guards and package httplimit use
+// it. A wrapper of a Networked is not Networked: wrap the Store that WithFallback returns.
 type Networked interface {
 	Store
 	WithFallback() Store

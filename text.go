@@ -7,12 +7,12 @@ import (
 	"github.com/stintdev/stint/internal/limittext"
 )
 
-// The texts of values are what String says, so that JSON and YAML show and read them as people do.
+// The texts of values are those of String, so that JSON and YAML are readable.
 
 // MarshalText is String.
 func (l *Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText reads what ParseLimit reads. l must be new. After an error, it still is.
+// UnmarshalText is ParseLimit. l must be new, and still is after an error.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := ParseLimit(string(text))
 	if err == nil {
@@ -25,7 +25,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 // MarshalText is String.
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads what String writes of an Algorithm. Any other text is an error.
+// UnmarshalText is the inverse of String. Any other text is an error.
 func (a *Algorithm) UnmarshalText(text []byte) (err error) {
 	*a, err = fromText("algorithm", text, TokenBucket, LeakyBucket, FixedWindow, SlidingLog, SlidingWindow, InFlight)
 	return err
@@ -34,7 +34,7 @@ func (a *Algorithm) UnmarshalText(text []byte) (err error) {
 // MarshalText is String.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText reads what String writes of an Outcome. Any other text is an error.
+// UnmarshalText is the inverse of String. Any other text is an error.
 func (o *Outcome) UnmarshalText(text []byte) (err error) {
 	*o, err = fromText("outcome", text, 0, Allowed, Limited, Warned, Banned)
 	return err
@@ -43,7 +43,7 @@ func (o *Outcome) UnmarshalText(text []byte) (err error) {
 // MarshalText is String.
 func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what String writes of a Source. Any other text is an error.
+// UnmarshalText is the inverse of String. Any other text is an error.
 func (s *Source) UnmarshalText(text []byte) (err error) {
 	*s, err = fromText("source", text, ByStore, ByLocal, ByPolicy, ByLease, ByInstance)
 	return err
@@ -57,7 +57,7 @@ func (id HoldID) MarshalText() ([]byte, error) {
 	return []byte(id.String()), nil
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText is the inverse of MarshalText.
 func (id *HoldID) UnmarshalText(text []byte) (err error) {
 	*id = HoldID{}
 	if len(text) > 0 {
@@ -76,8 +76,7 @@ func fromText[T fmt.Stringer](what string, text []byte, values ...T) (none T, er
 	return none, fmt.Errorf("stint: unknown %s %q", what, limittext.Clip(string(text)))
 }
 
-// LogValue has what an operator looks for: the outcome, and of what is not zero the limit, key and
-// numbers.
+// LogValue returns the outcome, and the limit, key and numbers that are not zero.
 func (d Decision) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("outcome", d.Outcome.String())}
 	if d.Limit != nil {

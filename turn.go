@@ -7,25 +7,25 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// seen is what the last answer about a key under a limit said, for those who wait for it. The zero seen
-// knows nothing.
+// seen is the last known answer about a key under a limit, for callers that wait. The zero seen: no
+// answer.
 type seen struct {
 	limit     *Limit
 	at        time.Time // of the decision, about
 	remaining int64
 	reset     time.Duration
-	held      bool // units are, so that reset says little, or they refused
-	// How long a request of so many units must wait that was refused. 0: it was allowed.
+	held      bool // units are held, or the refusal was Busy: reset says little
+	// A request of refused units was told to wait for retry. 0: it was allowed.
 	refused int64
 	retry   time.Duration
 }
 
-// saw is what d says, an answer that was decided at an instant about a cost. Only the Store that counts
-// for all knows what is left.
+// saw makes a seen from d, an answer decided at an instant about so many units. Only the Store that
+// counts for all knows the Remaining.
 func saw(d *Decision, units int64, at time.Time) seen {
 	s := seen{limit: d.Limit, at: at, remaining: d.Remaining, reset: d.ResetAfter, held: d.Held > 0 && d.Limit.spec.Algorithm != InFlight}
 	switch {
-	case d.Busy: // the hint is no wait that must pass
+	case d.Busy: // RetryAfter is only a hint
 		s.held = true
 	case !d.Allowed:
 		s.refused, s.retry = units, d.RetryAfter
@@ -35,9 +35,9 @@ func saw(d *Decision, units int64, at time.Time) seen {
 	return s
 }
 
-// turn is how long after s a request of some units under l may fit, if others of so many units go first
-// and nobody else comes. It may be too short, and never is too long but for a tick. 0: it is worth to ask
-// at once. delay is the longest under a LeakyBucket.
+// turn is how long after s a request of some units under l may fit, if ahead units go first and nobody
+// else comes. It may be too short, but is never too long by more than a tick. 0: ask at once. delay is
+// the longest accepted delay under a LeakyBucket.
 func (s *seen) turn(l *Limit, units, ahead int64, delay time.Duration) time.Duration {
 	if s.limit == nil || s.limit != l && s.limit.counted.Plan != l.counted.Plan {
 		return 0
@@ -70,7 +70,7 @@ func (s *seen) turn(l *Limit, units, ahead int64, delay time.Duration) time.Dura
 	}
 }
 
-// untilLevel is how long after s so many units fit into a bucket.
+// untilLevel is how long after s the units fit into a bucket.
 func (s *seen) untilLevel(p *algo.Plan, units int64) time.Duration {
 	if units > p.Capacity {
 		return s.reset + algo.Duration(p.Flow(units-p.Capacity))
@@ -78,7 +78,7 @@ func (s *seen) untilLevel(p *algo.Plan, units int64) time.Duration {
 	return max(0, s.reset-algo.Duration((p.Full-units*p.Unit)/p.Rate*p.Tick))
 }
 
-// periods is n times a period of so many µs; at most about 290 years.
+// periods is n times period, in µs; at most about 290 years.
 func periods(period, n int64) time.Duration {
 	if n > 0 && period > math.MaxInt64/1000/n {
 		return math.MaxInt64 / 2
@@ -86,7 +86,7 @@ func periods(period, n int64) time.Duration {
 	return time.Duration(n*period) * time.Microsecond
 }
 
-// room is how many units fit at once, in requests that are delayed for no longer than so long.
+// room is how many units fit at once, in requests with no longer delay than given.
 func (s *seen) room(delay time.Duration) int64 {
 	switch {
 	case s.limit == nil || s.retry > 0:

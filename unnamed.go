@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// looksForUnnamed is how many asks a Limiter looks at for limits that count together by mistake: enough
-// for a program that does it at each request, and no cost for those that run for long.
+// looksForUnnamed is how many asks a Limiter checks for limits that count together by mistake: enough
+// for a program that makes it at each request, and free for a program that runs long.
 const looksForUnnamed = 1000
 
-// unnamed finds two limits without a name that count one key together although they differ, such as
-// 10 per 1m and 100 per 1m: their author believes that each has a count of its own.
+// unnamed finds two limits without a name that share a count of one key although they differ, such
+// as 10 per 1m and 100 per 1m: their author expects separate counts.
 type unnamed struct {
-	done atomic.Bool // there is nothing to look for any more
+	done atomic.Bool // stop checking
 
 	mu   sync.Mutex
 	seen map[entryKey]*Limit

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// A RefusedError is a denial where only an error can be returned. It wraps
-// context.DeadlineExceeded if a wait would have helped, but the context's deadline comes
-// first. httplimit.Dialect.Refuse, grpclimit.Refuse and connectlimit.Refuse answer a client with
-// it.
+// A RefusedError is a denial returned as an error. It wraps context.DeadlineExceeded if a wait
+// would have helped, but the context's deadline comes first. httplimit.Dialect.Refuse,
+// grpclimit.Refuse and connectlimit.Refuse turn it into an answer to a client.
 type RefusedError struct {
 	Decision
-	// Message is that of the Guard, for the caller who is refused; "": none.
+	// Message is the Guard's text for the refused caller; "": none.
 	Message string
 
 	deadline bool
 }
 
-// Error says which limit refused, and how long to wait, with the Message. It has no key.
+// Error returns the limit that refused, how long to wait, and the Message. It does not
+// contain the key.
 func (e *RefusedError) Error() string {
 	s := "stint: " + e.Outcome.String()
 	switch {
@@ -71,11 +71,11 @@ func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
 }
 
 // WaitN takes n units for key under limit, sleeping until that is allowed; under
-// a LeakyBucket it then sleeps the delay. It returns nil once the caller may go
-// on. It returns a *RefusedError at once if n is more than fits, or if ctx has a
-// deadline by which the caller's turn cannot come; a ban counts as a wait. If ctx is done while it
-// sleeps, it returns ctx's error. In none of these cases is anything left charged, but
-// for the last 25 ms of a LeakyBucket's delay (or twice as long as its Store takes to answer).
+// a LeakyBucket it then sleeps the delay. It returns nil once the caller may go on. It returns a
+// *RefusedError at once if n is more than fits, or if the caller's turn cannot come before ctx's
+// deadline; a ban counts as a wait. If ctx is done while it sleeps, it returns ctx's error. In
+// these cases nothing is left charged, except for the last 25 ms of a LeakyBucket's delay (or
+// twice as long as its Store takes to answer).
 //
 // WaitN holds nothing. Under an InFlight limit it returns when a unit would fit; AcquireWait and
 // ReserveWait wait and hold.
@@ -83,14 +83,14 @@ func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
 // Callers that wait for the same key and limit stand in one line of their Limiter. They go on in the
 // order in which they came, whatever their costs, and only the first asks the Store, when its last
 // answer says that the request may fit. It asks at once when a hold of this Limiter ends, and after
-// Refund and Reset. While what others hold is to blame (Decision.Busy), it also asks now and then
-// whether holds of other processes have ended; how long that takes is unknown, so it is never past a
-// deadline. Allow, Take and their like stand in no line. The number of callers is not bounded: each is
-// a goroutine of the program.
+// Refund and Reset. While units that others hold are the reason (Decision.Busy), it also asks now and
+// then whether holds of other processes have ended; because how long that takes is unknown, no
+// deadline refuses it early. Allow, Take and similar methods do not stand in line. The number of
+// waiting callers is not bounded: each is a goroutine of the program.
 //
 // Limiters of several processes over one Store share the turns of a key in proportion to their lines.
-// For that, one whose callers wait for longer than a quarter of a second tells the Store so, up to four
-// times in a second.
+// For that, a Limiter whose callers wait for longer than a quarter of a second tells the Store so, up
+// to four times per second.
 func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -117,17 +117,18 @@ func (l *Limiter) allowAlone(ctx context.Context, n *line, key string, limit *Li
 
 // TakeWait decides r as Take does, and waits as WaitN does until all its limits allow it.
 //
-// A request with several limits stands in the line of each that refuses it, before all that came later. A
-// limit that allows it is not held up meanwhile, but for as long as that limit itself has made the request
-// wait before: so the limit that all share does not wait for one caller's, and nobody is passed for ever.
+// A request with several limits stands in the line of each limit that refuses it, before all later
+// requests. It does not hold up a limit that allows it, except for as long as that limit itself has made
+// it wait before. So a limit that all callers share does not wait for the limit of one caller, and nobody
+// is passed forever.
 func (l *Limiter) TakeWait(ctx context.Context, r *Request) error {
 	_, err := l.waitFor(ctx, r, false, nil)
 	return err
 }
 
-// ReserveWait holds what r asks for as Reserve does, and waits as WaitN does until all its limits
+// ReserveWait holds the units of r as Reserve does, and waits as WaitN does until all its limits
 // allow it. The Reservation is not nil if there is no error. If ctx is done while the caller sleeps
-// the delay of a LeakyBucket, what r holds is cancelled.
+// the delay of a LeakyBucket, the reservation is cancelled.
 func (l *Limiter) ReserveWait(ctx context.Context, r *Request) (*Reservation, error) {
 	return l.waitFor(ctx, r, true, nil)
 }
@@ -148,13 +149,13 @@ type waiting struct {
 	r     *Request
 	hold  bool
 	place *place // nil: none yet
-	alone bool   // it asks without one
+	alone bool   // it asks without a place
 	each  []Decision
 	one   [1]Decision
 }
 
-// waitFor takes what r asks for, or holds it, when it is allowed. refused is the answer to r if that was
-// asked before; else nil.
+// waitFor takes the units of r, or holds them, when that is allowed. refused is an earlier answer to r,
+// if there is one; else nil.
 func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool, refused *Decision) (*Reservation, error) {
 	w := waiting{l: l, r: r, hold: hold}
 	if w.each = w.one[:]; len(r.Asks) > 1 {
@@ -183,7 +184,7 @@ func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool, refused *D
 		}
 		if d.Allowed {
 			if err := sleep(ctx, &d); err != nil {
-				_ = held.Cancel(ctx) // what it no longer holds is as good as cancelled
+				_ = held.Cancel(ctx) // a lost hold is as good as cancelled
 				return nil, err
 			}
 			return held, nil
@@ -200,11 +201,11 @@ func (w *waiting) leave() {
 	}
 }
 
-// isTooMuch reports whether a never fits.
+// isTooMuch reports whether a can never fit.
 func isTooMuch(a Ask) bool { return a.Limit != nil && a.Units() > a.Limit.Capacity() }
 
-// ask waits until w may ask, and asks once. After a refusal, w has a place, and after an answer that
-// allows, none.
+// ask waits until w may ask, and asks once. Afterwards w has a place if it was refused, and none if
+// it was allowed.
 func (w *waiting) ask(ctx context.Context) (held *Reservation, d Decision, err error) {
 	if w.place != nil {
 		if err := w.place.await(ctx); err != nil {
@@ -239,8 +240,8 @@ func (w *waiting) ask(ctx context.Context) (held *Reservation, d Decision, err e
 	return held, d, nil
 }
 
-// refused has w stand where d, which was decided at an instant and refuses, says that it must. The error
-// says that w cannot wait.
+// refused puts w into the lines of the limits that refused it by d, which was decided at an instant. It
+// returns an error if waiting is no use.
 func (w *waiting) refused(ctx context.Context, d *Decision, at time.Time, took time.Duration) error {
 	err := refusedFor(ctx, d)
 	if w.place == nil && err == nil {
@@ -255,8 +256,8 @@ func (w *waiting) refused(ctx context.Context, d *Decision, at time.Time, took t
 	return err
 }
 
-// take decides w's request, but for a LeakyBucket, limit or Instance, that would let the caller leave when
-// its deadline is over, it refuses.
+// take decides w's request, and refuses if a LeakyBucket (limit or Instance) would delay it past the
+// deadline.
 func (w *waiting) take(ctx context.Context, asOf uint32) (held *Reservation, d Decision, err error) {
 	r := *w.r
 	r.asOf = asOf
@@ -281,16 +282,16 @@ func (w *waiting) take(ctx context.Context, asOf uint32) (held *Reservation, d D
 	return nil, d, err
 }
 
-// delays tells whether w's request can be delayed.
+// delays reports whether w's request can be delayed.
 func (w *waiting) delays() bool {
 	return w.l.Instance.delays() || slices.ContainsFunc(w.r.Asks, func(a Ask) bool { return a.Limit.delays() })
 }
 
-// delays tells whether decisions under l, which may be nil, can have a Delay.
+// delays reports whether decisions under l, which may be nil, can have a Delay.
 func (l *Limit) delays() bool { return l != nil && l.spec.Algorithm == LeakyBucket }
 
-// refusedFor is the error of a refusal after which waiting does not help, or after which the caller cannot
-// leave before ctx's deadline.
+// refusedFor returns the error of a refusal if waiting does not help, or if the caller cannot leave before
+// ctx's deadline.
 func refusedFor(ctx context.Context, d *Decision) error {
 	leaves := d.RetryAfter
 	switch {
@@ -299,7 +300,7 @@ func refusedFor(ctx context.Context, d *Decision) error {
 	case d.Busy: // a hint
 		return nil
 	case d.Limit.delays():
-		leaves = max(leaves, d.ResetAfter) // when what is in the bucket has left
+		leaves = max(leaves, d.ResetAfter) // when the bucket is empty
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leaves {
 		return &RefusedError{Decision: *d, deadline: true}
@@ -307,8 +308,8 @@ func refusedFor(ctx context.Context, d *Decision) error {
 	return nil
 }
 
-// sleep waits for the delay of d, which is allowed. It returns an error at once if that ends after ctx's
-// deadline.
+// sleep waits for the delay of d, which is allowed. It returns an error at once if the delay ends after
+// ctx's deadline.
 func sleep(ctx context.Context, d *Decision) error {
 	if d.Delay == 0 {
 		return nil

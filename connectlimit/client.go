@@ -59,14 +59,14 @@ func outgoing(spec connect.Spec, peer connect.Peer, header http.Header) rpclimit
 	return rpclimit.Call{Method: spec.Procedure, Target: peer.Addr, Metadata: header.Values}
 }
 
-// clientConn is a stream that begins when its request would be sent.
+// clientConn is a stream that begins when its request would first be sent.
 type clientConn struct {
 	connect.StreamingClientConn
 	ctx   context.Context
 	pacer *rpclimit.Pacer
 
 	once     sync.Once
-	begun    chan struct{} // closed when the rest is set
+	begun    chan struct{} // closed when the fields below are set
 	outgoing *rpclimit.Outgoing
 	stop     func() bool // the function that ends the stream with its context
 	refused  error
@@ -138,7 +138,7 @@ func (c *clientConn) Receive(m any) error {
 	return err
 }
 
-// ResponseHeader returns no headers if the stream was refused.
+// ResponseHeader is empty if the stream was refused.
 func (c *clientConn) ResponseHeader() http.Header {
 	if c.wait() != nil {
 		return make(http.Header)
@@ -146,7 +146,7 @@ func (c *clientConn) ResponseHeader() http.Header {
 	return c.StreamingClientConn.ResponseHeader()
 }
 
-// ResponseTrailer returns no trailers if the stream was refused.
+// ResponseTrailer is empty if the stream was refused.
 func (c *clientConn) ResponseTrailer() http.Header {
 	if c.wait() != nil {
 		return make(http.Header)

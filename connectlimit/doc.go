@@ -9,9 +9,9 @@
 //	calls := connectlimit.Client(rpclimit.Client{Limit: stint.MustLimit("billing: 50 per 1s")})
 //	client := billingv1connect.NewBillingClient(http.DefaultClient, url, connect.WithInterceptors(calls))
 //
-// A call that is refused costs nothing, and its handler is not called. Its error is a *connect.Error
-// with connect.CodeResourceExhausted, google.rpc.RetryInfo and google.rpc.QuotaFailure in its Details,
-// and the metadata of the limits in its Meta. Clients made with Client wait as RetryInfo says. If a
+// A refused call costs nothing, and its handler is not called. Its error is a *connect.Error with
+// connect.CodeResourceExhausted, google.rpc.RetryInfo and google.rpc.QuotaFailure in its Details, and
+// the metadata of the limits in its Meta. Clients made with Client wait as RetryInfo says. If a
 // message of a stream was refused, the client's Meta has the metadata of the stream, from the header,
 // and then that of the message.
 package connectlimit

@@ -14,8 +14,8 @@ import (
 
 // Server returns an interceptor that limits the calls of handlers by s. Handlers that get the same
 // interceptor share its limits. It does nothing to the calls of clients. connect calls interceptors in
-// their order: put those that find out who calls before this one, and those that recover from panics,
-// too. A message that s refuses ends its stream although the interceptors and handler within may return
+// their order: put those that authenticate the caller, and those that recover from panics, before this
+// one. A message that s refuses ends its stream, even if the handler or an interceptor within returns
 // no error.
 //
 // It panics if s.Dialect combines dialects that exclude each other.
@@ -69,7 +69,7 @@ func (s server) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 	}
 }
 
-// set sets the headers from in to.
+// set copies the headers from into to.
 func set(to, from http.Header) {
 	for name, values := range from {
 		to[name] = values

@@ -21,7 +21,7 @@ func errorOf(err error) error {
 	}
 	e := connect.NewError(connect.Code(refused.Code), said{refused})
 	for _, d := range refused.Details {
-		if detail, err := connect.NewErrorDetail(d); err == nil { // it fails only for text that is no UTF-8
+		if detail, err := connect.NewErrorDetail(d); err == nil { // it fails only for text that is not UTF-8
 			e.AddDetail(detail)
 		}
 	}
@@ -29,10 +29,10 @@ func errorOf(err error) error {
 	return e
 }
 
-// Refuse returns what a handler returns for err. If that is or wraps a *stint.RefusedError, such as that of a
-// stint.Guard, it is a *connect.Error with connect.CodeResourceExhausted, the details and the metadata that
-// Server gives refusals with the Dialect d, and the Message of the error. All else, and nil, is returned as
-// it is.
+// Refuse returns the error that a handler should return for err. If err is or wraps a *stint.RefusedError,
+// for example from a stint.Guard, that is a *connect.Error with connect.CodeResourceExhausted, the details
+// and metadata of a Server's refusals with the Dialect d, and the Message of the error. Other errors, and
+// nil, are returned unchanged.
 func Refuse(d httplimit.Dialect, err error) error {
 	refused, ok := rpclimit.RefusalOf(d, err)
 	if !ok {
@@ -41,7 +41,7 @@ func Refuse(d httplimit.Dialect, err error) error {
 	return errorOf(refused)
 }
 
-// refusalOf is errorOf, and nil for nil.
+// refusalOf is errorOf; nil for nil.
 func refusalOf(refused *rpclimit.Refusal) error {
 	if refused == nil {
 		return nil
@@ -49,7 +49,7 @@ func refusalOf(refused *rpclimit.Refusal) error {
 	return errorOf(refused)
 }
 
-// said is a refusal whose text is the message alone: connect adds the code.
+// said is a refusal whose Error is the message alone: connect adds the code.
 type said struct{ *rpclimit.Refusal }
 
 func (s said) Error() string { return s.Message }

@@ -12,17 +12,17 @@ import (
 type ban struct {
 	mark
 	hash    uint64
-	key, id string        // whom, and the penalty's ID
+	key, id string        // the banned key and the penalty's ID
 	until   int64         // ns
-	came    int64         // when the answer did, ns
-	left    time.Duration // by then
+	came    int64         // when the answer came, ns
+	left    time.Duration // of the ban, when the answer came
 }
 
 func (d *Denials) recordHash(key, id string) uint64 {
 	return (d.hash(key) ^ bits.RotateLeft64(maphash.String(d.seed, id), 31)) * 0x9e3779b97f4a7c15
 }
 
-// recallBan answers with the longest of the bans of r's keys that are remembered.
+// recallBan answers with the longest remembered ban of r's keys.
 func (d *Denials) recallBan(r *stint.Request, epoch uint64) (stint.Decision, bool) {
 	var longest stint.Decision
 	for i := range r.Asks {
@@ -49,7 +49,7 @@ func (d *Denials) recallBan(r *stint.Request, epoch uint64) (stint.Decision, boo
 	return longest, longest.BanLeft > 0
 }
 
-// learnBan remembers the ban that an answer to r says of, if it is clear whose.
+// learnBan remembers the ban in an answer to r, if its key is clear.
 func (d *Denials) learnBan(m *moment, r *stint.Request, answer *stint.Decision) {
 	whose := internal.Punished(answer, r)
 	if answer.BanLeft <= 0 || whose < 0 {

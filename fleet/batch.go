@@ -8,7 +8,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// soonest is the shortest deadline of several requests; 0: none has any.
+// soonest is the shortest Deadline of several requests; 0: none has one.
 func soonest(rs []stint.Request) time.Duration {
 	var least time.Duration
 	for i := range rs {
@@ -54,7 +54,7 @@ func (f *Fallback) takeAnswering(ctx context.Context, store stint.BatchTaker, rs
 	takeSome(asked, rs, answers, func(rs []stint.Request, answers []stint.Answer) { f.takeList(ctx, store, rs, answers) })
 }
 
-// takeSome has take answer those of rs that stand at some places.
+// takeSome lets take answer the requests at some places.
 func takeSome(places []int, rs []stint.Request, answers []stint.Answer, take func([]stint.Request, []stint.Answer)) {
 	some, theirs := make([]stint.Request, len(places)), make([]stint.Answer, len(places))
 	for j, i := range places {
@@ -72,7 +72,7 @@ func (f *Fallback) takeList(ctx context.Context, store stint.BatchTaker, rs []st
 			answers[i].Each = make([]stint.Decision, len(rs[i].Asks))
 		}
 	}
-	var why error // of the part that the Store did not decide
+	var why error // why the Store did not decide the last part
 	for deadline := soonest(rs); len(rs) > 0; {
 		n := listed(rs)
 		if why == nil {
@@ -108,14 +108,14 @@ func (e unasked) Error() string {
 }
 func (e unasked) Unwrap() []error { return []error{ErrNotCharged, e.why} }
 
-// isAnswer reports whether an error is about one request of a list, and not about the store.
+// isAnswer reports whether an error is about one request of a list, not about the store.
 func isAnswer(err error) bool {
 	return errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || isAlive(err)
 }
 
-// takePart asks the store about a part of a list. After an error, the rest is not asked.
+// takePart asks the store about a part of a list. After an error, the rest is not sent.
 func (f *Fallback) takePart(ctx context.Context, store stint.BatchTaker, rs []stint.Request, answers []stint.Answer, deadline time.Duration) error {
-	// Of several failures one is noted; one that is the store's, if there is any.
+	// Of several failures one is noted: one of the store's, if there is any.
 	asked := stint.Request{Asks: rs[0].Asks, Deadline: deadline}
 	err := f.call(ctx, &asked, func(ctx context.Context) (err error) {
 		if f.ledger.owes.Load() {

@@ -14,17 +14,16 @@ import (
 // when to ask it again. The zero Breaker has good defaults. It must not be changed once in
 // use.
 //
-// While the breaker is closed, every request asks the Store. After several calls have
-// failed in a row, the Fallback sends a probe of its own. If the probe fails too, the
-// breaker opens: no request asks the Store, and only probes do, at growing intervals. The
-// first probe that is answered in time makes the breaker half open; a few in a row close
-// it.
+// While the breaker is closed, every request asks the Store. After several calls have failed in a
+// row, the Fallback sends its own probe. If the probe fails too, the breaker opens: no request asks
+// the Store, only probes do, at growing intervals. The first probe that is answered in time makes
+// the breaker half open; a few in a row close it.
 //
 // Concurrent failures count as one: a failure counts only if its call began after the last
 // counted failure was noticed. A request that was not sent in time (ErrNotCharged with
-// context.DeadlineExceeded), as when too many wait before it, counts only if the Store has
-// answered nothing since it began. So when the Store stops answering, the breaker opens after
-// about Failures + 1 deadlines. A shorter stall does not open it, however many calls it
+// context.DeadlineExceeded), for example because too many waited before it, counts only if the
+// Store has answered nothing since it began. So when the Store stops answering, the breaker opens
+// after about Failures + 1 deadlines. A shorter stall does not open it, however many calls it
 // delays.
 type Breaker struct {
 	// Failures is how many calls must fail in a row before the Store is probed. If the
@@ -45,9 +44,8 @@ type Breaker struct {
 	// close the breaker. They are a tenth of Wait apart. 0: 3.
 	Probes int
 	// Changed is called at each change of state, from one goroutine at a time. why is the
-	// error that opened the breaker, else nil. For a Partitioned Store, the state is that
-	// of all servers together. Changed must not block. nil: nothing is called; see
-	// Fallback.Called.
+	// error that opened the breaker, else nil. For a Partitioned Store, it is the state of all
+	// servers together. Changed must not block. nil: nothing is called; see Fallback.Called.
 	Changed func(to BreakerState, why error)
 }
 
@@ -85,20 +83,20 @@ const (
 	breakerProbes   = 3
 )
 
-// breaker is a Breaker at work. Times are of one clock that begins with 0.
+// breaker is the state of a Breaker. All times are by one clock that starts at 0.
 type breaker struct {
 	state   atomic.Uint32
-	noticed atomic.Int64 // when the last failure that counts was, ns
-	heard   atomic.Int64 // when the last answer to a request in time, or to a charge of debts, was, ns
-	inARow  atomic.Int64 // failures that count
-	second  atomic.Int64 // the one that the next three are of
+	noticed atomic.Int64 // time of the last counted failure, ns
+	heard   atomic.Int64 // time of the last answer in time to a request or to a charge of debts, ns
+	inARow  atomic.Int64 // counted failures
+	second  atomic.Int64 // the second of the next three fields
 	calls   atomic.Int64
 	failed  atomic.Int64
-	apart   atomic.Int64 // failures that count
+	apart   atomic.Int64 // counted failures
 	probing atomic.Bool  // a probe is under way
 	opening sync.Mutex
-	ending  context.CancelFunc // ends the probes; nil: none run
-	closed  bool               // for good
+	ending  context.CancelFunc // ends the probes; nil: none is running
+	closed  bool               // permanently
 }
 
 func or[T comparable](v, otherwise T) T {
@@ -120,8 +118,8 @@ func (b *breaker) answered(now time.Duration) {
 	b.heard.Store(int64(now))
 }
 
-// failure notes a call that failed, and reports whether the store is to be doubted. Of calls
-// under way at the same time, one counts: see Breaker.
+// failure notes a failed call, and reports whether to probe the store. Of concurrent calls, one
+// counts: see Breaker.
 func (b *breaker) failure(c *Breaker, began, ended time.Duration) (doubtful bool) {
 	b.startSecond(ended)
 	calls, failed := b.calls.Add(1), b.failed.Add(1)
@@ -135,7 +133,7 @@ func (b *breaker) failure(c *Breaker, began, ended time.Duration) (doubtful bool
 		percent > 0 && calls >= breakerLeast && failed*100 >= percent*calls
 }
 
-// startSecond starts the counts of a second. Calls that race with it count in either.
+// startSecond starts the counts of a second. Calls that race with it count in either second.
 func (b *breaker) startSecond(now time.Duration) {
 	second := int64(now/time.Second) + 1
 	if was := b.second.Load(); was != second && b.second.CompareAndSwap(was, second) {
@@ -169,7 +167,7 @@ func (b *breaker) doubt(c *Breaker, why error, probe prober, closed func()) {
 	}()
 }
 
-// believe ends the doubt, unless ctx is done.
+// believe closes the breaker, unless ctx is done.
 func (b *breaker) believe(ctx context.Context) bool {
 	b.opening.Lock()
 	defer b.opening.Unlock()
@@ -190,7 +188,7 @@ func (b *breaker) change(c *Breaker, to BreakerState, why error) {
 	}
 }
 
-// prober asks the store and waits as long as a request would, or patience if that is longer.
+// prober asks the store and waits as long as a request would, or for patience if that is longer.
 type prober func(ctx context.Context, patience time.Duration) error
 
 // probePatience is the least wait of a probe of an open breaker: a late answer ends a stall, too.
@@ -203,14 +201,14 @@ func (b *breaker) probe(ctx context.Context, probe prober, patience time.Duratio
 }
 
 // yield lets probes go first: a thousand goroutines that decide without the store, and so never
-// wait, could hold up a probe's answer for seconds.
+// wait, could delay a probe's answer for seconds.
 func (b *breaker) yield() {
 	if b.probing.Load() || BreakerState(b.state.Load()) == HalfOpen {
 		runtime.Gosched()
 	}
 }
 
-// errLate is that of an answer to a probe for which no request would have waited.
+// errLate is the error of a probe whose answer came too late for a request.
 var errLate = errors.New("stint: the store answers too late")
 
 func (b *breaker) recover(ctx context.Context, c *Breaker, probe prober) {
@@ -267,10 +265,10 @@ func jittered(d time.Duration) time.Duration {
 	return d - d/5 + jitter(2*d/5+1)
 }
 
-// jitter is a random time below most. Tests have another.
+// jitter is a random time below most. Tests replace it.
 var jitter = rand.N[time.Duration]
 
-// pause waits, and reports whether ctx let it.
+// pause waits, and returns false if ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

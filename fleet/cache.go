@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// cache is a set-associative table of fixed size. Reading it writes nothing, so that a hot key
-// costs every core as little as a cold one.
+// cache is a set-associative table of fixed size. Reading it writes nothing, so a hot key costs
+// every core as little as a cold one.
 type cache[E any] struct {
 	slots []atomic.Pointer[E]
 	ways  int
@@ -23,8 +23,8 @@ func (t *cache[E]) set(hash uint64) []atomic.Pointer[E] {
 	return t.slots[int(i)*t.ways:][:t.ways]
 }
 
-// put replaces an element that may go, else one at random, so that clients cannot choose whom
-// they drive out.
+// put replaces an element that may go, else a random one, so that clients cannot choose which one
+// they evict.
 func (t *cache[E]) put(hash uint64, e *E, mayGo func(*E) bool) {
 	set := t.set(hash)
 	for i := range set {

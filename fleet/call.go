@@ -11,8 +11,8 @@ import (
 
 const fewAsks = 4
 
-// space is reusable memory of a call: a decision for each ask, also where the caller wants only
-// the whole, and a request that can be changed.
+// space is reusable memory for a call: a decision for each ask, even if the caller wants only the
+// whole, and a request that can be changed.
 type space struct {
 	each    []stint.Decision
 	request stint.Request
@@ -37,12 +37,12 @@ func (f *Fallback) free(s *space) {
 	f.spaces.Put(s)
 }
 
-// ask has the Store decide r within its deadline, without a context (the largest cost here) where
-// the Store is a DeadlineKeeper.
+// ask lets the Store decide r within its deadline, without making a context (the largest cost here)
+// if the Store is a DeadlineKeeper.
 func (f *Fallback) ask(ctx context.Context, r *stint.Request, s *space, each []stint.Decision) (d stint.Decision, err error) {
 	owes := f.ledger.owes.Load()
 	if f.keepsDeadline && !owes {
-		if patience, hurried := f.patience(ctx, r.Deadline); patience > 0 { // of a Request, 0 is none
+		if patience, hurried := f.patience(ctx, r.Deadline); patience > 0 { // a Request's Deadline of 0 is none
 			if r.Deadline != patience {
 				s.request = *r
 				s.request.Deadline = patience
@@ -66,14 +66,13 @@ func (f *Fallback) ask(ctx context.Context, r *stint.Request, s *space, each []s
 	return d, err
 }
 
-// deadline is how long a request waits for the store at most; own is its Request.Deadline. So late may an
-// answer come.
+// deadline is how long a request waits for the store at most; own is its Request.Deadline.
 func (f *Fallback) deadline(own time.Duration) time.Duration {
 	return or(own, or(f.Deadline, DefaultDeadline))
 }
 
-// patience is how long to wait for the store. If the caller has less time, which is hurried, a
-// tenth of that is kept for deciding without.
+// patience is how long to wait for the store. If the caller has less time, hurried is true and a
+// tenth of that time is kept for deciding without the store.
 func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time.Duration, hurried bool) {
 	d = f.deadline(deadline)
 	if until, ok := ctx.Deadline(); ok {
@@ -84,7 +83,7 @@ func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time
 	return d, false
 }
 
-// call asks the store about r within r's Deadline, and notes how that went.
+// call asks the store about r within r's Deadline, and notes the result.
 func (f *Fallback) call(ctx context.Context, r *stint.Request, ask func(context.Context) error) error {
 	patience, hurried := f.patience(ctx, r.Deadline)
 	bounded, cancel := context.WithTimeout(ctx, patience)
@@ -95,14 +94,14 @@ func (f *Fallback) call(ctx context.Context, r *stint.Request, ask func(context.
 	return err
 }
 
-// isOwn reports whether a call failed by the caller: its request was malformed, or is of a kind that
-// the store cannot do, or the caller has left.
+// isOwn reports whether a call failed because of the caller: its request was malformed or not
+// supported by the store, or the caller has left.
 func isOwn(ctx context.Context, err error) bool {
 	return err != nil && (errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || ctx.Err() != nil)
 }
 
-// isAlive reports whether err is the answer of a store that works: one key that it cannot read,
-// or has no room for, must not open the breaker for all.
+// isAlive reports whether err is the answer of a working store: one key that it cannot read, or has
+// no room for, must not open the breaker for all.
 func isAlive(err error) bool { return errors.Is(err, ErrBroken) || errors.Is(err, stint.ErrFull) }
 
 func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Duration, hurried bool, err error) {
@@ -130,9 +129,10 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 	if err == nil {
 		why = fmt.Errorf("stint: the store took %s", ended-began)
 	}
-	// A request that was not sent in time fails by the store only if nobody had an answer meanwhile.
+	// A request that was not sent in time is the store's failure only if no other call was answered
+	// meanwhile.
 	unsent := errors.Is(err, ErrNotCharged) && errors.Is(err, context.DeadlineExceeded)
-	// Which of several parts failed is unknown; those that answer a probe are doubted no more.
+	// Which of several parts failed is unknown; those that answer a probe are cleared.
 	f.parts.each(r.Asks, func(q *storePart, a *stint.Ask) {
 		if !unsent || q.heard.Load() <= int64(began) {
 			f.failed(q, a, began, ended, why)
@@ -140,8 +140,8 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 	})
 }
 
-// probe asks about a key and a limit that a call failed for, so that the same server answers. An
-// answer too late for a request is errLate.
+// probe asks about the key and limit of a failed call, so that the same server answers. An answer
+// too late for a request is errLate.
 func (f *Fallback) probe(ctx context.Context, l *stint.Limit, key string, patience time.Duration) error {
 	inTime := f.deadline(0)
 	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))

@@ -6,23 +6,24 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// spent is what an instance has spent of a key without the Store and is still in use. Logs and
-// sliding windows of many sub-windows are counted in spells, so that space is bounded. What is
-// not exact comes out lower, never higher.
+// spent has the units of a key that an instance spent without the Store and that are still in use.
+// Logs and sliding windows of many sub-windows are counted in spells, so that space is bounded.
+// Inexact results are too low, never too high.
 type spent struct {
-	// last is the instant at which units are in use, µs since 1970. A bucket's may lie ahead: until
-	// then, what the Store has counted runs out. Else it is the start of the newest spell.
+	// last is the instant of units, µs since 1970. For a bucket it may lie ahead: until then, units
+	// that the Store has counted flow out. For other algorithms it is the start of the newest
+	// spell.
 	last  int64
-	units int64   // of a bucket, parts of a unit; else what the newest spell took
+	units int64   // of a bucket, parts of a unit; else units of the newest spell
 	older []spell // oldest first; not of buckets and fixed windows
 }
 
 type spell struct{ start, units int64 }
 
-// periodSpells is into how many spells, about, a period is cut.
+// periodSpells is about how many spells a period has.
 const periodSpells = 16
 
-// spellAt is when the spell of p at an instant begins, µs.
+// spellAt is the start, in µs, of the spell of p at an instant.
 func spellAt(p *algo.Plan, now int64) int64 {
 	var width int64
 	switch p.Kind {
@@ -36,8 +37,8 @@ func spellAt(p *algo.Plan, now int64) int64 {
 	return now / width * width
 }
 
-// add adds units that were spent at now. dry is when what the Store has counted of a bucket runs
-// out, if s holds nothing yet.
+// add adds units that were spent at now. If s is empty, dry is when the units that the Store has
+// counted of a bucket have flowed out.
 func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 	if p.IsBucket() {
 		if s.drain(p, now, live); s.units == 0 {
@@ -63,7 +64,7 @@ func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 	s.units = min(s.units+min(units, p.Most), p.Most)
 }
 
-// growth is how many spells more an add at now may make room for.
+// growth is how many more spells an add at now may need.
 func (s *spent) growth(p *algo.Plan, now int64) int {
 	if p.IsBucket() || p.Kind == algo.FixedWindow || s.units == 0 || len(s.older) < cap(s.older) || spellAt(p, now) == s.last {
 		return 0
@@ -73,11 +74,11 @@ func (s *spent) growth(p *algo.Plan, now int64) int {
 
 func spellsMore(n int) int { return max(2, n/2) }
 
-// mostUsed is how many units can be in use with all the debt that is allowed.
+// mostUsed is how many units can be in use, including all allowed debt.
 func mostUsed(p *algo.Plan) int64 { return p.Most / p.Unit }
 
-// runsDry is how long after a charge what else a bucket holds runs out, µs; at most two ticks too
-// short. reset is when all of it does. Of other algorithms it is 0.
+// runsDry is how long after a charge of cost a bucket's other units have flowed out, in µs; at most
+// two ticks too short. reset is when all of them have. For other algorithms it is 0.
 func runsDry(p *algo.Plan, reset, cost int64) int64 {
 	if !p.IsBucket() {
 		return 0
@@ -85,7 +86,7 @@ func runsDry(p *algo.Plan, reset, cost int64) int64 {
 	return max(0, reset-((cost*p.Unit+p.Rate-1)/p.Rate+1)*p.Tick)
 }
 
-// drain lets run out of a bucket what has run out by now, which is a 1/live share of the rate.
+// drain removes the units of a bucket that have flowed out by now, at a 1/live share of the rate.
 func (s *spent) drain(p *algo.Plan, now, live int64) {
 	ticks := (now - s.last) / p.Tick / live
 	if ticks <= 0 {
@@ -95,8 +96,8 @@ func (s *spent) drain(p *algo.Plan, now, live int64) {
 	s.last += ticks * p.Tick * live
 }
 
-// inUse is how many units of s are in use at now, rounded up: a bucket that had counted them
-// itself would have that much less remaining.
+// inUse is how many units of s are in use at now, rounded up: a bucket that had counted them would
+// have that many fewer remaining.
 func (s *spent) inUse(p *algo.Plan, now, live int64) int64 {
 	if p.IsBucket() {
 		s.drain(p, now, live)

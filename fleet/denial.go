@@ -12,13 +12,13 @@ type denial struct {
 	hash    uint64
 	epoch   uint64
 	until   int64 // ns
-	came    int64 // when the answer did, ns
-	decided int   // the place of the ask that decided
-	asHold  bool  // the request holds units: one that costs nothing may be refused then
+	came    int64 // when the answer came, ns
+	decided int   // index of the ask that decided
+	asHold  bool  // the request holds units: then even one without cost may be refused
 	asks    []askDenied
 	one     [1]askDenied
 
-	// banned means that a ban refused. Then retry is all that is known.
+	// banned means that a ban refused. Then only retry is known.
 	banned bool
 	retry  time.Duration
 }
@@ -32,14 +32,14 @@ type askDenied struct {
 	cost      int64
 	maxDelay  time.Duration
 	allowed   bool
-	busy      bool // what is held refuses, and retry is a hint
+	busy      bool // refused because of holds, and retry is a hint
 	remaining int64
 	held      int64
 	retry     time.Duration
 	reset     time.Duration
 }
 
-// hashOf leaves out what rarely differs alone.
+// hashOf leaves out fields that rarely differ alone.
 func (d *Denials) hashOf(r *stint.Request) uint64 {
 	var h uint64
 	for i := range r.Asks {
@@ -138,13 +138,13 @@ func (was *askDenied) answer(a *stint.Ask, came, now int64) stint.Decision {
 	case was.allowed:
 		d.Allowed, d.Outcome = true, stint.Allowed
 	case was.busy:
-		d.RetryAfter = was.retry // a hint does not pass
+		d.RetryAfter = was.retry // a hint does not count down
 	}
 	return d
 }
 
-// learn remembers a refusal by the store that lasts. each may be nil where r has one ask. One that is
-// due to what is held does not last: it ends when anybody settles.
+// learn remembers a lasting refusal by the store. each may be nil if r has one ask. A Busy refusal
+// does not last: it ends when anybody settles.
 func (d *Denials) learn(m *moment, r *stint.Request, answer *stint.Decision, each []stint.Decision) {
 	if answer.Allowed || answer.Busy || answer.By != stint.ByStore || m.epoch != d.epoch.Load() {
 		return
@@ -162,7 +162,7 @@ func (d *Denials) learn(m *moment, r *stint.Request, answer *stint.Decision, eac
 		one[0] = *answer
 		each = one[:]
 	}
-	wait := stint.Never // until the first of those that refused would allow
+	wait := stint.Never // until the first refusing ask would allow
 	for i := range each {
 		if each[i].By != stint.ByStore || each[i].RetryAfter == stint.Never {
 			return
@@ -186,17 +186,17 @@ func (d *Denials) keep(e *denial, m *moment, r *stint.Request, each []stint.Deci
 	})
 }
 
-// learnWait remembers how long r is refused where its limits refuse for longer than a ban.
+// learnWait remembers how long r is refused if its limits refuse for longer than a ban.
 func (d *Denials) learnWait(m *moment, r *stint.Request, answer *stint.Decision) {
 	now := d.now()
 	e := &denial{epoch: m.epoch, until: stands(m.at, answer.BanLeft), came: now, banned: true, retry: answer.RetryAfter}
 	if e.until > now && answer.BanLeft < mostWait(r) {
-		d.keep(e, m, r, make([]stint.Decision, len(r.Asks))) // none allowed: what is invalidated of any changes the wait
+		d.keep(e, m, r, make([]stint.Decision, len(r.Asks))) // none allowed: an invalidation of any key changes the wait
 	}
 }
 
-// mostWait bounds RetryAfter of r's limits. It is Never where r may face a second ban, which may
-// run for longer than a remembered one.
+// mostWait bounds RetryAfter of r's limits. It is Never if a second ban may refuse r, which may be
+// longer than the remembered one.
 func mostWait(r *stint.Request) time.Duration {
 	if mayFaceBans(r) {
 		return stint.Never
@@ -215,7 +215,7 @@ func mostWait(r *stint.Request) time.Duration {
 	return longest
 }
 
-// mayFaceBans reports whether more than one ban can answer r.
+// mayFaceBans reports whether more than one ban can refuse r.
 func mayFaceBans(r *stint.Request) bool {
 	var one *stint.Ask
 	for i := range r.Asks {
@@ -264,7 +264,7 @@ func (e *denial) fill(m *moment, r *stint.Request, each []stint.Decision) {
 		}
 		ask.mark = m.mark(i)
 		if was.Busy {
-			continue // it may fit at any time, and then the others still refuse
+			continue // it may fit at any time; then the other asks still refuse
 		}
 		if e.decided < 0 || was.RetryAfter > e.asks[e.decided].retry {
 			e.decided = i

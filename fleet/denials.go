@@ -15,19 +15,18 @@ import (
 // DefaultMaxDenials is how many refusals a Denials remembers if its MaxKeys is 0.
 const DefaultMaxDenials = 100_000
 
-// Denials is a Store that remembers what its Store refused, and refuses the same request
-// without asking again, until the Store could answer otherwise. It never admits what its
-// Store would refuse. It may refuse for longer than the Store, but never beyond the
-// RetryAfter that it returned: after a refund or reset by another instance, and after the
-// Store has lost its counts or its clock has changed.
-// docs/decisions/0008-remembered-denials.md has each case. A running ban is remembered for
-// every request under its penalty.
+// Denials is a Store that remembers refusals of its Store, and refuses the same request without
+// asking again, until the Store could answer otherwise. It never admits a request that its Store
+// would refuse. It may refuse for longer than the Store, but never beyond the RetryAfter that it
+// returned: after a refund or reset by another instance, and after the Store has lost its counts or
+// its clock has changed. docs/decisions/0008-remembered-denials.md has each case. A running ban is
+// remembered for every request under its penalty.
 //
-// It remembers only while its Store is a connected Notifier. It remembers no refusal that
-// counts as a violation under a penalty, only the bans, because the Store has to count
-// violations. It remembers no refusal that is Busy: what is held may be settled at any time.
-// It passes on requests with an instant, with a cost that never fits, with more
-// than 16 asks, or with a key of more than 256 bytes.
+// It remembers only while its Store is a connected Notifier. Under a penalty it remembers only
+// bans, not refusals that count as violations, because the Store has to count those. It does not
+// remember Busy refusals, because holds may be settled at any time. It passes on requests with an
+// instant, with a cost that never fits, with more than 16 asks, or with a key of more than 256
+// bytes.
 //
 // Store must be given. The fields must not be changed once it is in use, and it must not be
 // copied. It may be used from many goroutines at once.
@@ -44,14 +43,14 @@ type Denials struct {
 	close    context.CancelFunc
 	mu       sync.Mutex
 	closed   bool
-	epochs   atomic.Uint64 // so many have begun
+	epochs   atomic.Uint64 // epochs that have begun
 	stripes  []stripe
 	requests cache[denial]
 	bans     cache[ban]
 	answered [16]counter // by memory
 
-	_     [64]byte      // what follows is read by each request and hardly ever written
-	epoch atomic.Uint64 // what is remembered is of this one; 0: nothing is, for the Notifier is not connected
+	_     [64]byte      // the next fields are read by each request and hardly ever written
+	epoch atomic.Uint64 // of all remembered refusals; 0: the Notifier is not connected, so there are none
 	_     [64]byte
 }
 
@@ -117,8 +116,8 @@ func (d *Denials) invalidated(key string) {
 	d.stripe(d.hash(key)).invalidated.Add(1)
 }
 
-// Forget drops what is remembered about a key. Call it after something of the key was
-// refunded or reset without this Denials.
+// Forget drops the refusals and bans of a key. Call it after the key was refunded or reset without
+// this Denials.
 func (d *Denials) Forget(key string) {
 	d.init()
 	d.invalidated(key)
@@ -154,7 +153,7 @@ func (d *Denials) hash(key string) uint64 { return maphash.String(d.seed, key) }
 
 func (d *Denials) stripe(hash uint64) *stripe { return &d.stripes[hash&uint64(len(d.stripes)-1)] }
 
-// moment is when a request was sent, and what had been invalidated by then.
+// moment is when a request was sent, with the invalidations until then.
 type moment struct {
 	at          int64
 	epoch       uint64
@@ -226,7 +225,7 @@ func (d *Denials) TakeBatch(ctx context.Context, rs []stint.Request, answers []s
 		return
 	}
 	d.init()
-	var asked []int // places of what is not remembered
+	var asked []int // indices of requests that are not remembered
 	for i := range rs {
 		a := &answers[i]
 		var ok bool
@@ -270,7 +269,7 @@ func (d *Denials) Reset(ctx context.Context, r *stint.Request) error {
 	return err
 }
 
-// forget must be called after the Store has acted, even if that failed.
+// forget must be called after the Store was called, even if that failed.
 func (d *Denials) forget(r *stint.Request) {
 	for i := range r.Asks {
 		d.Forget(r.Asks[i].Key)
@@ -305,7 +304,8 @@ func (d *Denials) Unwrap() stint.Store { return d.Store }
 // KeepsDeadline implements DeadlineKeeper. It reports whether the Store is one.
 func (d *Denials) KeepsDeadline() bool { return keepsDeadline(d.Store) }
 
-// left is the rest of a wait that came at an instant, both in ns, rounded up to µs as stores do.
+// left is the rest at now of a wait that was answered at came, both in ns, rounded up to µs as
+// stores do.
 func left(wait time.Duration, came, now int64) time.Duration {
 	rest := wait - time.Duration(now-came)
 	if rest <= 0 {
@@ -314,7 +314,7 @@ func left(wait time.Duration, came, now int64) time.Duration {
 	return (rest + time.Microsecond - 1) / time.Microsecond * time.Microsecond
 }
 
-// leftOf is left, of a wait that may be Never.
+// leftOf is left for a wait that may be Never.
 func leftOf(wait time.Duration, came, now int64) time.Duration {
 	if wait == stint.Never {
 		return stint.Never
@@ -322,8 +322,8 @@ func leftOf(wait time.Duration, came, now int64) time.Duration {
 	return left(wait, came, now)
 }
 
-// stands is until when the answer to a request sent at an instant holds: 1 µs less than the wait,
-// since the store's clock may have been ahead of its reading.
+// stands is until when the answer to a request sent at an instant is valid: 1 µs less than the
+// wait, because the store's clock may have been ahead of its reading.
 func stands(sent int64, wait time.Duration) int64 {
 	if wait > 1<<62 {
 		wait = 1 << 62

@@ -12,17 +12,17 @@ import (
 // DefaultDeadline is how long a Fallback waits for its Store if its Deadline is 0.
 const DefaultDeadline = 25 * time.Millisecond
 
-// Fallback is a Store that always answers by its deadline: by its Store if that answers in
-// time, else by this instance's share of each limit. Requests get an error only in three
-// cases: they have OnErrorDeny, their context is done, or their key is new and Local is
-// full of exhausted keys (stint.ErrFull).
+// Fallback is a Store that always answers by its deadline: with its Store's answer if that comes in
+// time, else by this instance's share of each limit. Requests get an error only in three cases:
+// they have OnErrorDeny, their context is done, or their key is new and Local is full of exhausted
+// keys (stint.ErrFull).
 //
 // Without the Store, an instance starts from the Store's last answers and admits an equal
 // share of each limit. It charges what it admitted when the Store answers again.
 // docs/reliability.md says how much all instances together may admit meanwhile, and
-// docs/decisions/0010-fallback.md says why. A failed call may have been charged unless its
-// error wraps ErrNotCharged; it is not sent again, and what is admitted in its place is not
-// charged later unless its error wraps ErrBadReply.
+// docs/decisions/0010-fallback.md says why. A failed call may have been charged unless its error
+// wraps ErrNotCharged; it is not sent again, and units admitted in its place are not charged later
+// unless its error wraps ErrBadReply.
 //
 // It is a stint.Holder if its Store is or wraps one; else requests that would hold units get
 // an error that wraps stint.ErrUnsupported, whether the Store answers or not. See Holds and
@@ -46,9 +46,9 @@ type Fallback struct {
 	// Instances is how many instances share the limits. 0: as many as Follow last counted,
 	// and 1 before that.
 	Instances int
-	// MaxOwed bounds the bytes, keys included, that are kept about what was admitted
-	// without the Store, to be charged when it answers again, and about holds to be settled
-	// then. What does not fit is never charged, and a hold that does not fit runs out. 0: DefaultMaxOwed. Negative: nothing is kept.
+	// MaxOwed bounds the bytes, including keys, that are kept to charge units admitted without the Store, and
+	// to settle holds, when it answers again. Units that do not fit are never charged, and holds that do not
+	// fit expire. 0: DefaultMaxOwed. Negative: nothing is kept.
 	MaxOwed int
 	// Called is called after every call of the Store for a request, with its duration and
 	// its error. After an error, the request is decided without the Store. It is not called
@@ -68,13 +68,13 @@ type Fallback struct {
 	holder stint.Holder // of the Store; nil: it has none
 
 	settling atomic.Bool  // a timer runs, see settleLater
-	repaying atomic.Bool  // what the ledger holds is being charged
-	repayAt  atomic.Int64 // by start's clock, when that may be tried again
+	repaying atomic.Bool  // the ledger's debts are being charged
+	repayAt  atomic.Int64 // earliest next attempt, by start's clock
 
-	keepsDeadline bool // the Store does
+	keepsDeadline bool // the Store is a DeadlineKeeper
 
-	watchers watchers   // beside Called
-	log      *outageLog // nil: Called or Breaker.Changed tells
+	watchers watchers   // in addition to Called
+	log      *outageLog // nil: there is a Called or Breaker.Changed
 }
 
 func (f *Fallback) init() {
@@ -95,8 +95,8 @@ func (f *Fallback) init() {
 	})
 }
 
-// State returns the state of the breaker. A Partitioned Store has one breaker for each
-// server; Closed, Open and HalfOpen then mean that all of them are.
+// State returns the state of the breaker. A Partitioned Store has one breaker for each server;
+// Closed, Open and HalfOpen then mean that all are in that state.
 func (f *Fallback) State() BreakerState { return f.parts.state() }
 
 // Close stops the probes. An open breaker stays open. It does not close the Store.
@@ -122,7 +122,7 @@ func (f *Fallback) ConfirmedLive() int64 {
 	return f.Live()
 }
 
-// clock is the instant by which debts are counted, µs since 1970.
+// clock is the current instant for debts, µs since 1970.
 func (f *Fallback) clock() int64 { return internal.Now(f.local) }
 
 // Take implements stint.Store.
@@ -154,7 +154,7 @@ func (f *Fallback) takeAhead(ctx context.Context, r *stint.Request, ahead int64,
 	d, err := f.ask(ctx, r, space, each)
 	switch {
 	case err == nil:
-		internal.SetLeastCost(f.local, f.Live()) // what gives way to r's keys goes by it
+		internal.SetLeastCost(f.local, f.Live()) // which keys give way to r's depends on it
 		internal.Learn(f.local, r, &d, each, f.deadline(r.Deadline))
 		return d, nil
 	case isOwn(ctx, err):

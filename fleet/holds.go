@@ -11,22 +11,22 @@ import (
 )
 
 // Holds implements stint.Holder. Calls about holds that this instance made without its Store
-// (ByLocal) are done here, and what they charge is charged to the Store when it answers again. All
+// (ByLocal) are made here, and their charges are sent to the Store when it answers again. All
 // others go to the Store, in parts that wait for its deadline each. If it does not answer, they
-// return an error, and so may be sent again; this instance then still counts by them: what ended no
-// longer counts in its share, and what is renewed goes on to.
+// return an error, and so may be sent again; this instance's share still follows them: ended holds
+// no longer count in it, and renewed holds continue to.
 //
-// A HoldCharge is no error if the Store does not answer: it is done here, and charged later if it
+// A HoldCharge does not fail if the Store does not answer: it is made here, and charged later if it
 // has certainly not been charged (ErrNotCharged), or if the answer cannot be right (ErrBadReply).
-// Charged is then what this instance would charge,
-// which does not know how much room other instances have left.
+// Charged is then what this instance would charge; it does not know how much room other instances
+// have left.
 func (f *Fallback) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
 	f.init()
 	if f.holder == nil || !at.IsZero() {
 		stint.Holds(ctx, f.Store, at, calls)
 		return
 	}
-	var why error // of the part that the Store did not do
+	var why error // why the Store did not do the last part
 	for len(calls) > 0 {
 		n := f.remote(calls)
 		if n == 0 {
@@ -49,7 +49,7 @@ func (f *Fallback) Holds(ctx context.Context, at time.Time, calls []stint.HoldCa
 	}
 }
 
-// Held implements stint.Holder. It lists what the Store has.
+// Held implements stint.Holder. It lists the holds in the Store.
 func (f *Fallback) Held(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Hold, error) {
 	f.init()
 	if f.holder == nil {
@@ -60,7 +60,7 @@ func (f *Fallback) Held(ctx context.Context, key string, limits []*stint.Limit) 
 
 var errNoHolder = fmt.Errorf("stint: holds: %w", stint.ErrUnsupported)
 
-// remote is how many of the first calls are for the Store, and go there together.
+// remote is how many calls at the start of calls are for the Store, and are sent together.
 func (f *Fallback) remote(calls []stint.HoldCall) (n int) {
 	open := f.State() != Closed
 	for n < min(len(calls), listPart) {
@@ -73,12 +73,12 @@ func (f *Fallback) remote(calls []stint.HoldCall) (n int) {
 	return n
 }
 
-// isHere reports whether a call is about a hold that only this instance knows, or nobody.
+// isHere reports whether a call is about a hold that the Store does not have.
 func isHere(c *stint.HoldCall) bool {
 	return c.Action != stint.HoldCharge && (c.By == stint.ByLocal || c.By == stint.ByPolicy)
 }
 
-// holdPart has the Store do some calls. After an error, the rest is not asked.
+// holdPart sends some calls to the Store. After an error, the rest is not sent.
 func (f *Fallback) holdPart(ctx context.Context, calls []stint.HoldCall) error {
 	asks := make([]stint.Ask, len(calls))
 	for i := range calls {
@@ -102,19 +102,19 @@ func (f *Fallback) holdPart(ctx context.Context, calls []stint.HoldCall) error {
 
 func (f *Fallback) concludeHold(ctx context.Context, c *stint.HoldCall) {
 	switch err := c.Err; {
-	case err == nil && f.ledger.has(c.Key, c.Limit): // the Store does not know all that is used
+	case err == nil && f.ledger.has(c.Key, c.Limit): // the Store does not know all used units
 		f.mirror(c)
 	case err == nil:
 		internal.SetLeastCost(f.local, f.Live())
 		internal.LearnHold(f.local, c)
 	case errors.Is(err, stint.ErrRequest), errors.Is(err, stint.ErrUnsupported):
-	case c.Action == stint.HoldCharge && ctx.Err() != nil: // whether it was charged is unknown to its caller, too
+	case c.Action == stint.HoldCharge && ctx.Err() != nil: // its caller does not learn whether it was charged
 	default:
 		f.holdWithout(c, err)
 	}
 }
 
-// holdHere does a call that is not for the Store, or that the Store is not asked to do.
+// holdHere makes a call that is not for the Store, or for which the Store is not asked.
 func (f *Fallback) holdHere(c *stint.HoldCall) {
 	switch {
 	case !isHere(c):
@@ -127,7 +127,6 @@ func (f *Fallback) holdHere(c *stint.HoldCall) {
 	}
 }
 
-// unanswered is c without an answer.
 func unanswered(c *stint.HoldCall) stint.HoldCall {
 	return stint.HoldCall{
 		Action: c.Action, Key: c.Key, Limit: c.Limit, Hold: c.Hold, Units: c.Units, For: c.For, Cost: c.Cost,
@@ -135,7 +134,7 @@ func unanswered(c *stint.HoldCall) stint.HoldCall {
 	}
 }
 
-// holdWithout does what can be done without the Store, which failed by why.
+// holdWithout does what is possible without the Store, which failed with why.
 func (f *Fallback) holdWithout(c *stint.HoldCall, why error) {
 	if c.Action == stint.HoldCharge {
 		f.holdLocal(c, isOwed(why))
@@ -146,16 +145,16 @@ func (f *Fallback) holdWithout(c *stint.HoldCall, why error) {
 	c.Err = why
 }
 
-// mirror does a call that is the Store's by what this instance has of the Store's counts. There each
-// unit counts once, as in the Store.
+// mirror makes a call of the Store's in this instance's copy of the Store's counts. There each unit
+// counts once, as in the Store.
 func (f *Fallback) mirror(c *stint.HoldCall) {
 	mirrored := []stint.HoldCall{unanswered(c)}
 	mirrored[0].Again = true
 	f.local.Holds(context.Background(), time.Time{}, mirrored)
 }
 
-// holdLocal does a call by this instance's counts. owed means that what it charges is to be charged
-// to the Store.
+// holdLocal makes a call in this instance's counts. owed means that its charge must be sent to the
+// Store later.
 func (f *Fallback) holdLocal(c *stint.HoldCall, owed bool) {
 	live := f.Live()
 	internal.SetLeastCost(f.local, live)
@@ -183,7 +182,6 @@ func (f *Fallback) holdLocal(c *stint.HoldCall, owed bool) {
 	}
 }
 
-// scaleSpent is scale for a cost that is charged whether it fits or not.
 func scaleSpent(l *stint.Limit, cost, live int64) int64 {
 	if cost <= l.Capacity() {
 		return scale(l, cost, live)
@@ -191,9 +189,9 @@ func scaleSpent(l *stint.Limit, cost, live int64) int64 {
 	return min(cost, (algo.Exact-1)/live) * live
 }
 
-// usedUntil is how long what is used of a limit takes until it has run out, µs, if the store said
-// that remaining units are left beside those that are held, and reset is until neither is left. It is
-// a little too short where what is held lasts longer.
+// usedUntil is how long, in µs, until the used units of a limit have flowed out, from the store's
+// answer: remaining units besides the held ones, and reset, after which nothing is used or held. It
+// is a little too short if the holds last longer.
 func usedUntil(p *algo.Plan, remaining, held int64, reset time.Duration) int64 {
 	us := reset.Microseconds()
 	if held == 0 || !p.IsBucket() {

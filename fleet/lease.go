@@ -16,37 +16,37 @@ type hotKey struct {
 	key   string
 	limit *stint.Limit
 
-	lease     atomic.Pointer[lease] // nil: nothing is held
+	lease     atomic.Pointer[lease] // nil: none
 	busy      atomic.Bool           // a refill is under way; stays true after eviction
-	moving    atomic.Bool           // for the moment in which what is left goes from one grant to the next
+	moving    atomic.Bool           // while the rest of one grant is added to the next
 	resets    atomic.Int64          // of the key, through this instance
-	asked     atomic.Int64          // units, since mark: what the lease does not know of
+	asked     atomic.Int64          // units asked for since mark, besides those of the lease
 	mark      atomic.Int64          // ns
-	pace      float64               // units in a ns, before mark; of the goroutine that is busy
-	pause     atomic.Int64          // until when nothing is leased, ns
-	remaining atomic.Int64          // as the Store said last
+	pace      float64               // units per ns before mark; only for the goroutine that set busy
+	pause     atomic.Int64          // nothing is leased before, ns
+	remaining atomic.Int64          // by the Store's last answer
 	waits     atomic.Pointer[wait]  // nil: the bucket is not exhausted
 }
 
 type lease struct {
 	sent      int64 // ns
 	came      int64 // when the answer did, ns
-	window    int64 // when the window of a FixedWindow ends, ns
-	until     int64 // when they are served no more, ns
-	remaining int64 // what the Store said was left
+	window    int64 // end of a FixedWindow's window, ns
+	until     int64 // not served after this, ns
+	remaining int64 // Remaining by the Store's answer
 	reset     time.Duration
 	size      int64
-	low       int64 // when less is left, the next is charged ahead
-	seen      int64 // what was left when it was last swept; the sweeper's
+	low       int64 // below this rest, the next lease is charged
+	seen      int64 // units at the last sweep; only for the sweeper
 
-	_    [56]byte // what is above is read by each request, and never written
+	_    [56]byte // the fields above are read by each request and never written
 	left atomic.Int64
-	next atomic.Bool // the next was thought of
+	next atomic.Bool // whether to charge the next lease was decided
 	_    [52]byte
 }
 
-// serves reports whether e may be served under l, which has the same ID: all that is held under
-// an ID must fit into one share.
+// serves reports whether e may serve requests under l, which has the same ID: all leases under an
+// ID must fit into one share.
 func (e *hotKey) serves(l *stint.Limit) bool {
 	return e.limit == l || internal.Leased(e.limit) == internal.Leased(l) && *planOf(e.limit) == *planOf(l)
 }
@@ -64,7 +64,7 @@ func (l *Leases) serve(e *hotKey, r *stint.Request, now int64, d *stint.Decision
 				Allowed: true, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key,
 				Remaining: g.remaining + have - units, ResetAfter: left(g.reset, g.came, now), By: stint.ByLease,
 			}
-			if have < g.low+2*units { // another would leave less
+			if have < g.low+2*units { // another request would leave less
 				l.ahead(e, g, r.Deadline, now)
 			}
 			return true
@@ -73,7 +73,7 @@ func (l *Leases) serve(e *hotKey, r *stint.Request, now int64, d *stint.Decision
 	return l.again(e, g, r, now, d)
 }
 
-// again serves r by what has come in place of g, which does not serve it.
+// again serves r from the lease that replaced g, which does not serve it.
 func (l *Leases) again(e *hotKey, g *lease, r *stint.Request, now int64, d *stint.Decision) bool {
 	for e.moving.Load() {
 		runtime.Gosched()
@@ -103,7 +103,7 @@ func (l *Leases) open(hash uint64, a *stint.Ask, remaining, now int64) {
 	set := l.table.set(hash)
 	for i := range set {
 		old := set[i].Load()
-		// Busy for good, so that nothing is leased any more where nobody would look.
+		// Busy forever, so that an evicted key leases nothing any more.
 		if old == nil || old.isIdle(now) && old.busy.CompareAndSwap(false, true) {
 			if old != nil {
 				l.end(old, old.lease.Load(), true)
@@ -117,19 +117,19 @@ func (l *Leases) open(hash uint64, a *stint.Ask, remaining, now int64) {
 	}
 }
 
-// isIdle reports whether e may go.
+// isIdle reports whether e may be evicted.
 func (e *hotKey) isIdle(now int64) bool {
 	return e.lease.Load() == nil && now-e.mark.Load() > int64(2*sweepEvery)
 }
 
-// paceOf is how many units are asked for in a ns, over at least paceFor.
+// paceOf is how many units are asked for per ns, over at least paceFor.
 func (e *hotKey) paceOf(asked, since int64) float64 {
 	of := max(since, int64(paceFor))
 	return (float64(asked) + e.pace*float64(of-since)) / float64(of)
 }
 
-// want is how many units to lease along with a request of n units, or, with n 0, without a
-// request; 0: none. e is busy.
+// want is how many units to lease together with a request of n units; with n 0, without a request.
+// 0: none. The caller has set e.busy.
 func (l *Leases) want(e *hotKey, n, now int64) int64 {
 	if now < e.pause.Load() && e.waits.Load() == nil || l.closed.Load() {
 		return 0
@@ -150,21 +150,21 @@ func (l *Leases) want(e *hotKey, n, now int64) int64 {
 	asked := e.asked.Load() + used
 	need := e.paceOf(asked, since) * float64(leaseFor)
 	part := part(e.limit, live) - held
-	if n == 0 { // one more, in place of the request
+	if n == 0 { // one more, instead of the request
 		if k := int64(min(need+1, float64(part))); need >= shortestLease && k >= shortestLease && k <= e.remaining.Load()/max(8, live) {
 			return k
 		}
-		return 0 // a request may bring some along
+		return 0 // a request may lease some
 	}
 	most := min(part, (e.remaining.Load()-n)/4)
 	if e.waits.Load() != nil {
-		most = part // the answer will say what there is
+		most = part // the answer will say how many there are
 	}
 	k := int64(min(need, float64(max(most, 0))))
 	if k >= shortestLease {
 		return k
 	}
-	if since > int64(sweepEvery) { // what was asked long ago says nothing of now
+	if since > int64(sweepEvery) { // old requests say nothing about now
 		e.asked.Store(0)
 		e.mark.Store(now)
 		e.pace = 0
@@ -175,7 +175,7 @@ func (l *Leases) want(e *hotKey, n, now int64) int64 {
 	return 0
 }
 
-// fillUp asks for what r wants and for k units more, or as many as there are. e is busy.
+// fillUp asks for r's units and for up to k more. The caller has set e.busy.
 func (l *Leases) fillUp(ctx context.Context, e *hotKey, r *stint.Request, out []stint.Decision, k, now int64) (stint.Decision, error) {
 	d, err := l.fill(ctx, e, r, out, k, now)
 	if less := d.Remaining - r.Asks[0].Units(); err == nil && d.By == stint.ByStore && d.Outcome == stint.Limited && less >= shortestLease && less < k {
@@ -213,7 +213,7 @@ func (l *Leases) fill(ctx context.Context, e *hotKey, r *stint.Request, out []st
 	live := l.Live()
 	e.moving.Store(true)
 	if old := e.lease.Load(); old != nil {
-		if over := l.end(e, old, g.came >= old.window); g.came < old.window { // else it is void
+		if over := l.end(e, old, g.came >= old.window); g.came < old.window { // else its units are void
 			g.size += over
 			g.window = min(g.window, old.window)
 		}
@@ -227,7 +227,7 @@ func (l *Leases) fill(ctx context.Context, e *hotKey, r *stint.Request, out []st
 	if d.Remaining += g.size; out != nil {
 		out[0].Remaining = d.Remaining
 	}
-	// Close waits for what is charged ahead of any request, and refunds it.
+	// Close waits for units that are charged without a request, and refunds them.
 	if e.resets.Load() != resets || l.closed.Load() && r.Asks[0].Units() > 0 {
 		l.end(e, g, true)
 	}

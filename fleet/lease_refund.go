@@ -9,12 +9,13 @@ import (
 
 const (
 	refunding = time.Second
-	// windowLeft of a fixed window must be left for a refund, so that it cannot fall into the next.
+	// windowLeft is the least rest of a fixed window for a refund, so that the refund cannot fall
+	// into the next window.
 	windowLeft     = int64(500 * time.Millisecond)
 	returnedAtOnce = 100
 )
 
-// sweep refunds what nobody has asked for since the last sweep, and what is old.
+// sweep refunds leases that were not used since the last sweep, and old ones.
 func (l *Leases) sweep() {
 	l.mu.Lock()
 	if l.closed.Load() {
@@ -42,7 +43,7 @@ func (l *Leases) collect(mayGo func(*lease, int64) bool) (stays bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), refunding)
 	defer cancel()
 	var asks []stint.Ask
-	seen := make(map[entryKey]bool) // of asks
+	seen := make(map[entryKey]bool) // keys and limits of asks
 	for i := range l.table.slots {
 		e := l.table.slots[i].Load()
 		if e == nil {
@@ -86,7 +87,7 @@ func (l *Leases) drop(place int, e *hotKey, now int64) bool {
 	return true
 }
 
-// giveUp refunds units. If that fails they are void, since refunding twice would admit too much.
+// giveUp refunds units. If that fails they are void, because refunding twice would admit too much.
 func (l *Leases) giveUp(ctx context.Context, asks []stint.Ask) {
 	if len(asks) == 0 {
 		return
@@ -120,18 +121,17 @@ func (l *Leases) Close() {
 	l.collect(func(*lease, int64) bool { return true })
 }
 
-// LeasedUnits says what became of the units that a Leases charged ahead. Charged is the sum
-// of the others.
+// LeasedUnits counts the units that a Leases charged ahead. Charged is the sum of the others.
 type LeasedUnits struct {
 	Charged  int64
 	Served   int64
 	Returned int64 // refunded to the Store
-	Void     int64 // neither, and free again as if they had been served
-	Held     int64 // not yet any of these
+	Void     int64 // neither; they count like served ones
+	Held     int64 // none of these yet
 }
 
-// Units says what became of the units charged ahead so far. While the Leases is in use, the
-// numbers may be from slightly different instants.
+// Units returns the counts so far. While the Leases is in use, the numbers may be from slightly
+// different instants.
 func (l *Leases) Units() LeasedUnits {
 	l.init()
 	u := LeasedUnits{Charged: l.charged.Load(), Served: l.ended.Load(), Returned: l.returned.Load(), Void: l.void.Load()}

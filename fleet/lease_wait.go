@@ -7,11 +7,11 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// wait is until when a key that is exhausted is refused.
+// wait is how long an exhausted key is refused.
 type wait struct {
-	came      int64 // when the answer did, ns
+	came      int64 // when the answer came, ns
 	until     int64 // ns
-	cost      int64 // what is cheaper may be allowed
+	cost      int64 // a lower cost may be allowed
 	remaining int64
 	reset     time.Duration
 	// After retry the Store has room for a request of cost fits.
@@ -21,14 +21,14 @@ type wait struct {
 
 const longestWait = 100 * time.Millisecond
 
-// wait notes how long it is not worth asking: no longer than a lease takes to come back.
+// wait notes how long asking is useless: at most as long as a lease takes to come back.
 func (l *Leases) wait(e *hotKey, cost int64, d *stint.Decision, sent int64) {
 	live := l.Live()
 	if d.Allowed || d.By != stint.ByStore || d.Outcome > stint.Limited || d.RetryAfter == stint.Never || live <= 0 || endsWithWindow(e.limit) || l.closed.Load() {
 		e.waits.Store(nil)
 		return
 	}
-	// No more comes back meanwhile than half of what may be leased.
+	// Meanwhile at most half of the leasable units come back.
 	most := int64(longestWait)
 	if half := internal.Leased(e.limit) / 2; half < comesBack(e.limit, most, 1) {
 		most = int64(float64(half) / float64(planOf(e.limit).Amount) * float64(algo.Duration(planOf(e.limit).Period)))
@@ -44,7 +44,7 @@ func (l *Leases) wait(e *hotKey, cost int64, d *stint.Decision, sent int64) {
 	e.waits.Store(w)
 }
 
-// retryAfter is when a request of a cost is worth asking for, as far as is known at now.
+// retryAfter is when a request of a cost is worth sending, as far as known at now.
 func (w *wait) retryAfter(p *algo.Plan, cost, now int64) time.Duration {
 	if cost > p.Capacity {
 		return stint.Never

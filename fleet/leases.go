@@ -13,11 +13,11 @@ import (
 // DefaultMaxLeases is how many keys may have a lease if MaxKeys of a Leases is 0.
 const DefaultMaxLeases = 10_000
 
-// Leases is a Store that charges units of hot keys ahead in its Store and then answers
-// requests from these units, without a call. It does so for requests of one ask without a
-// Penalty, under a Limit with a Lease, and passes on all others. Never more is admitted
-// than the limit allows, with one exception: if another instance resets a fixed window, up
-// to the leased share more. docs/decisions/0009-leases.md says why.
+// Leases is a Store that charges units of hot keys ahead in its Store and then answers requests
+// from these units, without a call. It does so for requests of one ask without a Penalty, under a
+// Limit with a Lease, and passes on all others. It never admits more than the limit allows, with
+// one exception: if another instance resets a fixed window, up to the leased share more.
+// docs/decisions/0009-leases.md says why.
 //
 // A key is hot from about 40 requests a second. A lease holds the units that were asked for
 // in a quarter of a second, at most the leased share / (2 × Live); the next one is charged
@@ -27,7 +27,7 @@ const DefaultMaxLeases = 10_000
 // to a tenth of a second longer than its Store would.
 //
 // Store and Live must be given. The fields must not be changed once it is in use, and it
-// must not be copied. It may be used from many goroutines at once. It is no DeadlineKeeper,
+// must not be copied. It may be used from many goroutines at once. It is not a DeadlineKeeper,
 // because it may ask its Store twice.
 type Leases struct {
 	// Store decides, and counts for all instances.
@@ -45,7 +45,7 @@ type Leases struct {
 	table   cache[hotKey]
 	heat    []atomic.Uint64
 	closed  atomic.Bool
-	mu      sync.Mutex // guards what follows, and the places of table
+	mu      sync.Mutex // guards the fields below, and writes of table
 	sweeper *time.Timer
 	sweeps  sync.WaitGroup
 
@@ -55,10 +55,10 @@ type Leases struct {
 const (
 	leaseFor = 250 * time.Millisecond
 	paceFor  = 50 * time.Millisecond
-	// leaseAge is how long a lease is served at most, sweepEvery how often leases are swept.
+	// leaseAge is how long a lease serves at most, sweepEvery the time between sweeps.
 	leaseAge   = 2 * time.Second
 	sweepEvery = 500 * time.Millisecond
-	// leasePause is how long nothing is leased after it was refused, or not wanted.
+	// leasePause is how long nothing is leased after a refusal, or after none was wanted.
 	leasePause    = 100 * time.Millisecond
 	shortestLease = 2
 
@@ -88,7 +88,7 @@ func canLease(r *stint.Request) bool {
 }
 
 // isHot counts a request that no lease serves, and reports whether there are many. Keys share
-// counters, so a cold key may pass for hot, which costs nothing but leased units.
+// counters, so a cold key may pass for hot, which costs only leased units.
 func (l *Leases) isHot(hash uint64, now int64) bool {
 	const count = 1<<32 - 1
 	h := &l.heat[hash>>32%heatRoom]
@@ -98,11 +98,12 @@ func (l *Leases) isHot(hash uint64, now int64) bool {
 	if was&^count == tick {
 		next = was + 1
 	}
-	h.CompareAndSwap(was, next) // one that is missed in a crowd does not matter
+	h.CompareAndSwap(was, next) // missing one in a crowd does not matter
 	return next&count >= hotAsks
 }
 
-// find is the lease of a's key and Limit.ID, perhaps of other numbers (see serves); nil: none.
+// find returns the lease of a's key and Limit.ID, perhaps with other numbers (see serves); nil:
+// none.
 func (l *Leases) find(hash uint64, a *stint.Ask) *hotKey {
 	set := l.table.set(hash)
 	for i := range set {
@@ -162,7 +163,7 @@ func (l *Leases) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	return d, err
 }
 
-// alone puts d, the decision of an only ask, into out, which may be nil.
+// alone puts d, the decision of a single ask, into out, which may be nil.
 func alone(d *stint.Decision, out []stint.Decision) {
 	if out != nil {
 		out[0] = *d
@@ -173,7 +174,7 @@ func alone(d *stint.Decision, out []stint.Decision) {
 func (l *Leases) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	l.init()
 	now := l.now()
-	var asked []int // places of what no lease serves
+	var asked []int // indices of requests that no lease serves
 	for i := range rs {
 		a := &answers[i]
 		if canLease(&rs[i]) {

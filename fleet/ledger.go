@@ -10,11 +10,11 @@ import (
 
 type entryKey struct{ key, id string }
 
-// ledger is what a Fallback has spent without its Store and owes to it.
+// ledger has the units that a Fallback has spent without its Store and owes to it.
 type ledger struct {
 	mu        sync.Mutex
 	debts     map[entryKey]*debt
-	size      int         // of debts and of unsettled, in bytes, about
+	size      int         // about how many bytes debts and unsettled take
 	most      int         // bound of size; 0: DefaultMaxOwed
 	owes      atomic.Bool // debts may not be empty
 	unsettled []unsettled
@@ -25,7 +25,7 @@ type debt struct {
 	key   string
 	limit *stint.Limit
 	spent
-	// anyway means that it is charged whether it fits or not, see stint.HoldCharge.
+	// anyway means that the debt is charged whether it fits or not, see stint.HoldCharge.
 	anyway bool
 	// paying is the payment under way, if any: it charges due. charge and chargeAnyway belong to its
 	// goroutine.
@@ -37,9 +37,9 @@ type debt struct {
 
 type payment struct {
 	debts  []*debt
-	ended  chan struct{} // closed then
-	failed bool          // not all was charged; to be read when it has ended, as is full
-	full   bool          // that is because the Store had no room
+	ended  chan struct{} // closed at the end
+	failed bool          // not all was charged; read it only after the end, like full
+	full   bool          // because the Store had no room
 }
 
 func newPayment() *payment { return &payment{ended: make(chan struct{})} }
@@ -52,14 +52,15 @@ const (
 	// debtSize and spellSize are approximate; TestBytesOfALedger compares them with the heap.
 	debtSize  = 288
 	spellSize = 16
-	// sweptDebts is how many debts are looked at to find unused ones where a ledger is full.
+	// sweptDebts is how many debts are checked to find unused ones when a ledger is full.
 	sweptDebts = 16
 )
 
 func (e *debt) size() int { return debtSize + len(e.key) + spellSize*(cap(e.older)+cap(e.due.older)) }
 
-// note adds what an ask has spent at now. dry is when what others know of a bucket runs out. anyway
-// means that the Store is to charge it whether it fits or not.
+// note adds the units that an ask has spent at now. dry is when the units of a bucket that the
+// Store knows have flowed out. anyway means that the Store is to charge them whether they fit or
+// not.
 func (l *ledger) note(a *stint.Ask, now, dry, live int64, anyway bool) {
 	if a.Units() == 0 {
 		return
@@ -110,7 +111,7 @@ func (l *ledger) hasRoom(bytes int, now, live int64) bool {
 
 func (l *ledger) sweep(now, live int64) {
 	n := 0
-	for _, e := range l.debts { // which begins anywhere
+	for _, e := range l.debts { // the order is random
 		if e.paying == nil && e.inUse(planOf(e.limit), now, live) == 0 {
 			l.drop(e)
 		}
@@ -128,7 +129,7 @@ func (l *ledger) drop(e *debt) {
 	}
 	l.size -= e.size()
 	if delete(l.debts, k); len(l.debts) == 0 {
-		l.debts = nil // with the room that it took
+		l.debts = nil // to free its memory
 		l.owes.Store(false)
 	}
 }
@@ -149,7 +150,7 @@ func (l *ledger) forget(key string, limit *stint.Limit) {
 	}
 }
 
-// has reports whether something is owed of a key under a limit.
+// has reports whether units of a key under a limit are owed.
 func (l *ledger) has(key string, limit *stint.Limit) bool {
 	if !l.owes.Load() {
 		return false
@@ -159,8 +160,8 @@ func (l *ledger) has(key string, limit *stint.Limit) bool {
 	return l.debts[entryKey{key, limit.ID()}] != nil
 }
 
-// claim takes out the debts of some asks to be charged now, as own, nil where there are none, and
-// returns the payments under way that charge others.
+// claim takes out the debts of some asks to be charged now, as own (nil: none), and returns the
+// payments under way that charge other debts of these asks.
 func (l *ledger) claim(asks []stint.Ask, now, live int64) (own *payment, others []*payment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,7 +206,7 @@ func (l *ledger) claimSome(n int, now, live int64, pays func(*debt) bool) *payme
 	return p
 }
 
-// begin takes out what of e is in use. mu must be locked.
+// begin takes out the units of e that are in use. mu must be locked.
 func (l *ledger) begin(p *payment, e *debt, now, live int64) {
 	units := e.inUse(planOf(e.limit), now, live)
 	if units == 0 {

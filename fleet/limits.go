@@ -22,7 +22,7 @@ func samePenalty(a, b *stint.Penalty) bool {
 	return a == b || a != nil && b != nil && a.ID() == b.ID() && *penaltyOf(a) == *penaltyOf(b)
 }
 
-// scale is a cost as one of live instances counts it: times live, but never more than the
+// scale is a cost as one of live instances counts it: multiplied by live, but not above the
 // capacity if the cost fits.
 func scale(l *stint.Limit, cost, live int64) int64 {
 	capacity := l.Capacity()
@@ -40,7 +40,7 @@ func endsWithWindow(l *stint.Limit) bool { return planOf(l).Kind == algo.FixedWi
 
 func part(l *stint.Limit, live int64) int64 { return internal.Leased(l) / 2 / max(live, 1) }
 
-// comesBack is how many of the units that come back in a time, in ns, are one instance's.
+// comesBack is one instance's share of the units that come back in ns nanoseconds.
 func comesBack(l *stint.Limit, ns, live int64) int64 {
 	p := planOf(l)
 	hi, lo := bits.Mul64(uint64(p.Amount), uint64(max(ns, 0)))

@@ -15,13 +15,13 @@ const (
 )
 
 // lowerCounts is how many counts in a row must be lower: after a restart of the store, the first
-// heartbeat finds itself alone.
+// heartbeat counts only itself.
 const lowerCounts = 5
 
 // Follow counts the instances that share the Store, again and again, until ctx is done.
-// While the Store does not answer, the last count holds. A higher count is used at once, a
-// lower one after five counts. Follow does nothing if the Store is no Membership or
-// Instances is given.
+// While the Store does not answer, the last count stays. A higher count is used at once, a lower
+// one after five counts. Follow does nothing if the Store is not a Membership or Instances is
+// given.
 func (f *Fallback) Follow(ctx context.Context) {
 	members, ok := stint.As[Membership](f.Store)
 	if !ok || f.Instances > 0 {

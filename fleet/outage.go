@@ -9,13 +9,13 @@ import (
 	"github.com/stintdev/stint/internal/logline"
 )
 
-// outageLog is for a Fallback whose Called and Breaker.Changed are nil.
+// outageLog logs for a Fallback without Called and Breaker.Changed.
 type outageLog struct {
 	failures, openings logline.Line
-	logged             atomic.Bool // that the breaker opened
+	logged             atomic.Bool // the opened breaker was logged
 }
 
-// called logs why a call about r failed; nil: it did not.
+// called logs why a call about r failed; a nil err: it did not.
 func (l *outageLog) called(r *stint.Request, err error) {
 	if err != nil && l != nil {
 		l.failures.Log(slog.LevelWarn, "stint: the store does not decide; OnError decides instead", err, "key", strings.Clone(r.Asks[0].Key))

@@ -11,16 +11,16 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// parts are the servers of a Fallback's Store, each with a breaker of its own.
+// parts are the servers of a Fallback's Store, each with its own breaker.
 type parts struct {
-	store Partitioned   // nil: there is but one
-	one   storePart     // of keys for which no other is known
+	store Partitioned   // nil: there is only one server
+	one   storePart     // for keys without another known part
 	more  sync.Map      // of *storePart by name
 	whole atomic.Uint32 // BreakerState of all together
 
 	closed atomic.Bool
 
-	mu     sync.Mutex // is held while notify runs
+	mu     sync.Mutex // locked while notify runs
 	notify func(to BreakerState, why error)
 }
 
@@ -59,7 +59,7 @@ func (p *parts) of(l *stint.Limit, key string) *storePart {
 
 func (p *parts) state() BreakerState { return BreakerState(p.whole.Load()) }
 
-// failing is a part that is not asked, of those on which some asks lie; nil: all are.
+// failing returns a part of some asks that is not asked; nil: all parts are asked.
 func (p *parts) failing(asks []stint.Ask) *storePart {
 	if p.state() == Closed {
 		return nil
@@ -72,7 +72,7 @@ func (p *parts) failing(asks []stint.Ask) *storePart {
 	return nil
 }
 
-// each calls f for each part on which some asks lie, with the first of these.
+// each calls f for each part that has some of the asks, with the first of these.
 func (p *parts) each(asks []stint.Ask, f func(q *storePart, a *stint.Ask)) {
 	if p.store == nil {
 		f(&p.one, &asks[0])
@@ -102,7 +102,7 @@ func (p *parts) changed(q *storePart, why error) {
 		names = p.store.Partitions()
 	}
 	for _, name := range names {
-		state := Closed // also of one that nobody has asked yet
+		state := Closed // also for a part that was not asked yet
 		if r, ok := p.more.Load(name); ok {
 			state = BreakerState(r.(*storePart).state.Load())
 		}

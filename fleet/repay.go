@@ -9,8 +9,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Debts are charged beside other requests. Only those for the very keys wait: so the Store knows all
-// that this instance has spent of a key when it is asked again.
+// Debts are charged while other requests go on. Only requests for the same keys wait, so that the
+// Store knows all units that this instance has spent of a key when it is asked again.
 
 const (
 	repayTimeout = time.Second
@@ -18,15 +18,15 @@ const (
 	repayPause   = time.Second
 )
 
-// repaySoon starts repay, unless that runs or has just failed. now is by f.start's clock.
+// repaySoon starts repay, unless it runs or has just failed. now is by f.start's clock.
 func (f *Fallback) repaySoon(now time.Duration) {
 	if (f.ledger.owes.Load() || f.ledger.settles.Load()) && int64(now) >= f.repayAt.Load() && f.State() != Open && !f.repaying.Swap(true) {
 		go f.repay()
 	}
 }
 
-// repay settles what is unsettled and charges what is owed until a batch fails, or only parts that are
-// not asked are left.
+// repay sends settlements and charges debts until a batch fails, or only parts that are not asked are
+// left.
 func (f *Fallback) repay() {
 	for f.settleKept() {
 		p := f.ledger.claimSome(repayBatch, f.clock(), f.Live(), func(e *debt) bool { return f.asks(e.limit, e.key) })
@@ -46,14 +46,14 @@ func (f *Fallback) asks(l *stint.Limit, key string) bool {
 	return f.State() == Closed || f.parts.of(l, key).isClosed()
 }
 
-// pay charges each debt by itself: what is due or the limit has left. As others may charge meanwhile,
-// it repeats with less. Nothing is sent twice: a call without an answer may have charged.
+// pay charges each debt separately: the due units, or as many as the limit has left. If others charge
+// meanwhile, it repeats with less. Nothing is sent twice: a call without an answer may have charged.
 func (f *Fallback) pay(p *payment) {
 	ctx, cancel := context.WithTimeout(context.Background(), repayTimeout)
 	defer cancel()
 	stillDue := map[*debt]bool{}
 	failed := func(e *debt, why error) {
-		// What is charged even if it does not fit could be charged without end.
+		// Debts that are charged even if they do not fit could be charged endlessly.
 		if errors.Is(why, ErrNotCharged) || errors.Is(why, ErrBadReply) && !e.chargeAnyway {
 			stillDue[e], p.failed = true, true
 			p.full = p.full || errors.Is(why, stint.ErrFull)
@@ -84,7 +84,7 @@ func (f *Fallback) pay(p *payment) {
 		}
 		due = less
 	}
-	for _, e := range due { // that was not sent
+	for _, e := range due { // that were not sent
 		stillDue[e] = true
 	}
 	if now := int64(time.Since(f.start)); !p.failed {
@@ -112,9 +112,9 @@ func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []stint.Answer {
 // errOwing means that the debts of a key could not be charged before its deadline.
 var errOwing = fmt.Errorf("stint: the store has not yet charged what was admitted without it: %w: %w", ErrNotCharged, context.DeadlineExceeded)
 
-// repayFirst charges what is owed of some keys before the Store is asked about them.
+// repayFirst charges the debts of some keys before the Store is asked about them.
 func (f *Fallback) repayFirst(ctx context.Context, asks []stint.Ask) error {
-	for { // what calls that failed meanwhile have spent comes on top
+	for { // calls that failed meanwhile add debts
 		own, payments := f.ledger.claim(asks, f.clock(), f.Live())
 		if own != nil {
 			go f.pay(own)
@@ -135,7 +135,7 @@ func (f *Fallback) repayFirst(ctx context.Context, asks []stint.Ask) error {
 			}
 			full = full || p.full
 		}
-		if full { // nor is there any for what is asked, but it may be refused
+		if full { // there is no room for the request either, but it may be refused
 			return nil
 		}
 	}

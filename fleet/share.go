@@ -12,13 +12,13 @@ import (
 
 var errOpen = errors.New("the circuit breaker is open")
 
-// isOwed reports whether what is admitted in place of a call that failed by err is charged later. A
-// call that was not answered in time is charged by most stores. One that cannot answer may never
-// charge, and answer others about the same key.
+// isOwed reports whether units admitted in place of a call that failed with err are charged later.
+// Most stores charge a call even if they do not answer it in time. A store with a bad reply may
+// never charge, although it answers others about the same key.
 func isOwed(err error) bool { return errors.Is(err, ErrNotCharged) || errors.Is(err, ErrBadReply) }
 
-// without decides by the asks' OnError, without the units charged ahead. owed means that what it
-// admits is to be charged to the Store.
+// without decides by the asks' OnError, without the units charged ahead. owed means that units it
+// admits must be charged to the Store.
 func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, why error, owed bool) (stint.Decision, error) {
 	live := f.Live()
 	internal.SetLeastCost(f.local, live)
@@ -46,7 +46,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		return stint.Strictest(each), nil
 	}
 	answers := make([]stint.Decision, len(local.Asks))
-	f.placed(&local, answers) // before there are answers, since others learn meanwhile
+	f.placed(&local, answers) // before there are answers, because others learn meanwhile
 	d, err := f.local.Take(context.Background(), &local, answers)
 	if err != nil {
 		return stint.Decision{}, errors.Join(why, err)
@@ -71,14 +71,14 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		}
 		j++
 	}
-	if d.Allowed && d.Limit == nil { // of bans alone: another ask may have a limit to answer by
+	if d.Allowed && d.Limit == nil { // only bans were asked; another ask may have a limit
 		return stint.Strictest(each), nil
 	}
 	return d, nil
 }
 
-// placed notes the places in queues that answers give to r here, which the Store knows nothing of, for
-// as long as it may decide about requests that leave before them.
+// placed notes the places in queues that answers give to r here, unknown to the Store, for as long as
+// the Store may decide requests that leave before them.
 func (f *Fallback) placed(r *stint.Request, answers []stint.Decision) {
 	for i := range r.Asks {
 		a := &r.Asks[i]
@@ -107,16 +107,16 @@ func isCharged(r *stint.Request, a *stint.Ask) bool {
 	return r.Hold == (stint.HoldID{}) || !a.Limit.IsHeld()
 }
 
-// owe notes an ask that was allowed and charged here only. scaled is its cost as counted here, d the
-// answer. Under a limit that is held it is charged later whether it fits or not: what is held then is
-// not to blame.
+// owe notes an ask that was allowed and charged only here. scaled is its cost as counted here, d the
+// answer. Under a held limit it is charged later whether it fits or not: holds at that time must not
+// prevent it.
 func (f *Fallback) owe(a *stint.Ask, d *stint.Decision, scaled, live int64) {
 	now, p := f.clock(), planOf(a.Limit)
 	used := usedUntil(p, d.Remaining, d.Held, d.ResetAfter)
 	f.ledger.note(a, now, now+runsDry(p, used, scaled), live, a.Limit.IsHeld() && f.holder != nil)
 }
 
-// shared turns the answer to a cost that was scaled into that to the cost.
+// shared turns the answer to a scaled cost into the answer to the cost itself.
 func shared(d *stint.Decision, live int64) {
 	if !d.Limit.IsUnlimited() {
 		d.Remaining /= live
@@ -126,7 +126,7 @@ func shared(d *stint.Decision, live int64) {
 
 // Look fills out with the answer that each ask of r, by itself, would get from this
 // instance's share of its limit. It ignores OnError and penalties, does not ask the Store
-// and takes nothing. Remaining is that of the share. out must have a place for each ask.
+// and takes nothing. Remaining is the share's. out must have a place for each ask.
 func (f *Fallback) Look(r *stint.Request, out []stint.Decision) error {
 	f.init()
 	live := f.Live()

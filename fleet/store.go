@@ -1,5 +1,5 @@
-// Package fleet puts layers before a store that many instances share, so that each instance
-// always gets a decision in time.
+// Package fleet puts layers around a store that many instances share, so that each instance always
+// gets a decision in time.
 //
 //	store := fleet.New(shared, fleet.Options{})
 //	defer store.Close()
@@ -30,14 +30,13 @@ type Options struct {
 	// answer. It decides only for asks with stint.OnErrorLocal. nil: a Memory with
 	// 1,000,000 keys.
 	Local *stint.Memory
-	// Breaker says when to stop asking the shared store. If its Failures is negative,
-	// never.
+	// Breaker says when to stop asking the shared store. Negative Failures: never.
 	Breaker Breaker
 	// Instances is how many instances share the limits. 0: as many as the shared store
 	// counts, if it is a Membership; else 1.
 	Instances int
-	// MaxOwed bounds the bytes kept about what was admitted without the shared store, to be
-	// charged when it answers again. 0: DefaultMaxOwed. Negative: nothing is kept.
+	// MaxOwed bounds the bytes that are kept to charge units admitted without the shared store when
+	// it answers again. 0: DefaultMaxOwed. Negative: nothing is kept.
 	MaxOwed int
 	// MaxDenials is how many refusals are remembered, and as many bans, if the shared store
 	// is a Notifier. 0: DefaultMaxDenials. Negative: none.
@@ -58,19 +57,19 @@ type Options struct {
 //
 // Over a *stint.Memory, or a wrapper of one (see stint.As), a Store has no layers and passes every
 // request on: a Memory answers at once, and a second one beside it would allow each limit again when
-// the first is full. Over a Store that has a Fallback of its own, it adds none: its methods tell of the
-// layers that there are, which end with that Store.
+// the first is full. Over a Store that already has a Fallback, it adds no layers: its methods report
+// the existing ones, which end with that Store.
 type Store struct {
 	shared   stint.Store
-	top      stint.Store // what decides
-	fallback *Fallback   // nil: shared is or wraps a Memory, and no layer is before it
+	top      stint.Store // the Store that decides
+	fallback *Fallback   // nil: shared is or wraps a Memory, and there are no layers
 	denials  *Denials    // nil: they are turned off
 	leases   *Leases     // nil: they are turned off
 	close    func()
 }
 
-// New puts the layers of this package before shared, a store that other instances use, too,
-// unless there are layers already. It starts to count those instances and to listen for what they invalidate.
+// New puts the layers of this package around shared, a store that other instances also use, unless it has
+// layers already. It starts to count those instances and to listen for their invalidations.
 func New(shared stint.Store, o Options) *Store {
 	s := &Store{shared: shared, top: shared}
 	end := func() {}
@@ -91,7 +90,7 @@ func New(shared stint.Store, o Options) *Store {
 	return s
 }
 
-// build puts the layers before s.shared, and returns what ends them.
+// build puts the layers around s.shared, and returns a function that ends them.
 func (s *Store) build(o *Options) (end func()) {
 	s.fallback = &Fallback{
 		Store: s.shared, Local: o.Local, Deadline: o.Deadline, Breaker: o.Breaker,
@@ -123,9 +122,8 @@ func (s *Store) build(o *Options) (end func()) {
 	}
 }
 
-// Close refunds what is leased, stops what runs in the background and calls
-// Options.OnClose. The Store still answers requests afterwards, but remembers and leases
-// nothing. Close may be called more than once.
+// Close refunds leases, stops background work and calls Options.OnClose. The Store still answers
+// requests afterwards, but remembers and leases nothing. Close may be called more than once.
 func (s *Store) Close() { s.close() }
 
 // Take implements stint.Store.
@@ -145,8 +143,8 @@ func (s *Store) Unwrap() stint.Store { return s.top }
 // Shared returns the store that New was given.
 func (s *Store) Shared() stint.Store { return s.shared }
 
-// IsLayered reports whether there are layers before the shared store. Only a *stint.Memory
-// has none. Without layers, the methods below return zero values or do nothing.
+// IsLayered reports whether there are layers around the shared store. Only a *stint.Memory has
+// none. Without layers, the methods below return zero values or do nothing.
 func (s *Store) IsLayered() bool { return s.fallback != nil }
 
 // State returns the state of the circuit breaker: see Fallback.State.
@@ -165,8 +163,8 @@ func (s *Store) Live() int64 {
 	return s.fallback.Live()
 }
 
-// Connected reports whether the shared store sends notifications about what other instances
-// invalidate. Only then are refusals remembered.
+// Connected reports whether the shared store sends notifications of other instances' invalidations.
+// Only then are refusals remembered.
 func (s *Store) Connected() bool { return s.denials != nil && s.denials.Connected() }
 
 // Remembered returns how many requests were refused from memory, without a call.
@@ -177,7 +175,7 @@ func (s *Store) Remembered() int64 {
 	return s.denials.Remembered()
 }
 
-// Leased says what became of the units that were charged ahead.
+// Leased returns the counts of units that were charged ahead.
 func (s *Store) Leased() (u LeasedUnits) {
 	if s.leases != nil {
 		u = s.leases.Units()
@@ -211,8 +209,7 @@ func (s *Store) Forget(r *stint.Request) {
 	}
 }
 
-// ForgetDenials drops all refusals and bans that are remembered. Call it after limits have
-// changed.
+// ForgetDenials drops all remembered refusals and bans. Call it after limits have changed.
 func (s *Store) ForgetDenials() {
 	if s.denials != nil {
 		s.denials.ForgetAll()

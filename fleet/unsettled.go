@@ -11,29 +11,29 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// unsettled is a settlement that the Store has not answered. It is sent until the Store does, or the
-// hold must have run out: a settlement finds its hold once, so it may be sent again.
+// unsettled is a settlement that the Store has not answered. It is sent until the Store answers or
+// the hold must have expired. It may be sent again, because it finds its hold only once.
 type unsettled struct {
 	call stint.HoldCall
-	// By a Fallback's start: when it is sent, and when the hold has run out.
+	// By the clock of Fallback.start: when it is sent, and when the hold has expired.
 	from, until time.Duration
-	// again is, for a hold that a call may still make, how long to wait before it is settled once
-	// more where the Store has not found it. It doubles. 0: the Store's answer is the last.
+	// again is for a hold that a late call may still make: how long to wait before settling again
+	// if the Store has not found it. It doubles. 0: the Store's answer is final.
 	again time.Duration
 }
 
 const (
 	// unsettledSize is approximate; TestBytesOfALedger compares it with the heap.
 	unsettledSize = 288
-	// lostFor is how long after a call failed the holds that it may have made are settled first.
+	// lostFor is how long after a failed call the holds that it may have made are first settled.
 	lostFor = time.Second
-	// chargeHold is how long the hold lasts by which a debt is charged.
+	// chargeHold is how long a hold lasts that charges a debt.
 	chargeHold = 5 * time.Minute
 )
 
 func (u *unsettled) size() int { return unsettledSize + len(u.call.Key) }
 
-// keep keeps a settlement to be sent after a while, if there is room.
+// keep keeps a settlement, to send it after a while, if there is room.
 func (f *Fallback) keep(c stint.HoldCall, after time.Duration) {
 	c.Key = strings.Clone(c.Key)
 	span := or(c.For, time.Duration(planOf(c.Limit).Hold)*time.Microsecond)
@@ -49,7 +49,7 @@ func (f *Fallback) keep(c stint.HoldCall, after time.Duration) {
 	}
 }
 
-// settleLater has what is unsettled sent even if no request comes that the Store answers.
+// settleLater makes sure that settlements are sent even if no request comes that the Store answers.
 func (f *Fallback) settleLater() {
 	if f.settling.Swap(true) {
 		return
@@ -70,8 +70,8 @@ func (l *ledger) keep(u unsettled) {
 	l.settles.Store(true)
 }
 
-// claimUnsettled takes out up to n settlements that are to be sent now and can be, and drops those whose holds have run
-// out.
+// claimUnsettled takes out up to n settlements that are due and can be sent, and drops those whose holds have
+// expired.
 func (l *ledger) claimUnsettled(n int, now time.Duration, asks func(l *stint.Limit, key string) bool) (some []unsettled) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,13 +89,13 @@ func (l *ledger) claimUnsettled(n int, now time.Duration, asks func(l *stint.Lim
 		return true
 	})
 	if len(l.unsettled) == 0 {
-		l.unsettled = nil // with the room that it took
+		l.unsettled = nil // to free its memory
 		l.settles.Store(false)
 	}
 	return some
 }
 
-// settleKept sends the settlements that are kept, until a batch fails. It reports whether none failed.
+// settleKept sends the kept settlements until a batch fails. It reports whether none failed.
 func (f *Fallback) settleKept() bool {
 	for f.ledger.settles.Load() {
 		some := f.ledger.claimUnsettled(repayBatch, time.Since(f.start), f.asks)
@@ -130,8 +130,8 @@ func (f *Fallback) settleKept() bool {
 	return true
 }
 
-// lose notes that the Store may have made the holds of r, which failed by why. Nobody would settle
-// them: they are settled with 0.
+// lose notes that the Store may have made the holds of r, which failed with why. It settles them
+// with 0, because nobody else would.
 func (f *Fallback) lose(r *stint.Request, why error) {
 	if r.Hold == (stint.HoldID{}) || errors.Is(why, ErrNotCharged) || errors.Is(why, stint.ErrRequest) || errors.Is(why, stint.ErrUnsupported) {
 		return
@@ -146,10 +146,10 @@ func (f *Fallback) lose(r *stint.Request, why error) {
 // errKept means that a debt has become a settlement that is sent again.
 var errKept = errors.New("stint: the charge is sent again")
 
-// charge charges debts whether they fit or not, and calls failed for those that were not charged or
-// may have been. Under a limit that is held, each is charged by a hold of as many units, which is
-// made first and then settled with the debt. Either step may be sent again, so that the debt is charged
-// once although answers are lost.
+// charge charges debts whether they fit or not, and calls failed for those that were not, or perhaps,
+// charged. Under a held limit, each debt is charged by a hold of as many units, which is made first and
+// then settled with the debt. Either step may be sent again, so the debt is charged once even if
+// answers are lost.
 func (f *Fallback) charge(ctx context.Context, due []*debt, failed func(e *debt, why error)) {
 	if len(due) == 0 {
 		return
@@ -174,7 +174,7 @@ func (f *Fallback) charge(ctx context.Context, due []*debt, failed func(e *debt,
 				settles, of = append(settles, c), append(of, e)
 				continue
 			}
-			f.keep(c, lostFor) // of what it may have made
+			f.keep(c, lostFor) // settles holds that it may have made
 			why = fmt.Errorf("%w: %w", ErrNotCharged, why)
 		}
 		if why != nil {
@@ -189,7 +189,7 @@ func (f *Fallback) charge(ctx context.Context, due []*debt, failed func(e *debt,
 		switch c := &settles[i]; {
 		case c.Err != nil:
 			f.keep(*c, 0)
-			failed(of[i], errKept) // and not c.Err: it is no longer due, even if it was not charged yet
+			failed(of[i], errKept) // not c.Err: the debt is no longer due, even if it was not charged yet
 		case !c.Found: // the key has no place for another hold
 			failed(of[i], fmt.Errorf("%w: too many holds", ErrNotCharged))
 		}

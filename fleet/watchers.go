@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// watchers are who is told of calls beside Fallback.Called. The zero watchers are ready.
+// watchers are functions that are called like Fallback.Called. The zero watchers are ready.
 type watchers struct {
-	mu  sync.Mutex // of those who add
+	mu  sync.Mutex // for adding
 	all atomic.Pointer[[]watcher]
 }
 
@@ -26,7 +26,7 @@ func (w *watchers) called(took time.Duration, err error) {
 	}
 }
 
-// WatchCalls has f called after every call of the Store for a request, as Called is, and beside it. A
+// WatchCalls makes f call called after every call of the Store for a request, in addition to Called. A
 // second call by the same watcher does nothing, so that nobody counts a call twice; by must be
 // comparable. It may be called while the Fallback is in use. Packages promlimit and otellimit use it to
 // measure a Store of this package.

@@ -20,7 +20,7 @@ func DialOptions(c rpclimit.Client) []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(stream)}
 }
 
-// ClientInterceptors returns the interceptors of DialOptions, for those who chain them in other ways.
+// ClientInterceptors returns the interceptors of DialOptions, to chain them in other ways.
 func ClientInterceptors(c rpclimit.Client) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor) {
 	i := clientInterceptor{c.Pacer(retryDelay)}
 	return i.unary, i.stream
@@ -42,7 +42,7 @@ func (i clientInterceptor) stream(ctx context.Context, desc *grpc.StreamDesc, cc
 	if refused != nil {
 		return nil, &statusError{Refusal: refused}
 	}
-	// OnFinish is called however a stream ends: also by its context, or if the ClientConn is closed. It
+	// OnFinish is called however a stream ends, also by its context or if the ClientConn is closed. It
 	// may not be called if an interceptor within refuses the stream.
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(err error) { o.End(err) }))
 	s, err := streamer(ctx, desc, cc, method, opts...)

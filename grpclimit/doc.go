@@ -7,9 +7,9 @@
 //	calls := rpclimit.Client{Limit: stint.MustLimit("billing: 50 per 1s")}
 //	conn, err := grpc.NewClient(target, append(grpclimit.DialOptions(calls), grpc.WithTransportCredentials(creds))...)
 //
-// A call that is refused costs nothing, and its handler is not called. Its status is
-// RESOURCE_EXHAUSTED with google.rpc.RetryInfo and google.rpc.QuotaFailure, and its trailer has the
-// metadata of the limits:
+// A refused call costs nothing, and its handler is not called. Its status is RESOURCE_EXHAUSTED
+// with google.rpc.RetryInfo and google.rpc.QuotaFailure, and its trailer has the metadata of the
+// limits:
 //
 //	for _, d := range status.Convert(err).Details() {
 //		if info, ok := d.(*errdetails.RetryInfo); ok {

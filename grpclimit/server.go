@@ -17,9 +17,9 @@ import (
 )
 
 // ServerOptions returns options for a grpc.Server whose calls are limited by s. The interceptors run
-// in the order of the options: put those that find out who calls before these, and those that
-// recover from panics, too. A message that s refuses ends its stream although the interceptors and
-// handler within may return no error.
+// in the order of the options: put those that authenticate the caller, and those that recover from
+// panics, before these. A message that s refuses ends its stream, even if the handler or an
+// interceptor within returns no error.
 //
 // It panics if s.Dialect combines dialects that exclude each other.
 func ServerOptions(s rpclimit.Server) []grpc.ServerOption {
@@ -27,8 +27,8 @@ func ServerOptions(s rpclimit.Server) []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(unary), grpc.ChainStreamInterceptor(stream)}
 }
 
-// Interceptors returns the interceptors of ServerOptions, for those who chain them in other ways. They
-// share the MaxDelayed and MaxInFlight of s.
+// Interceptors returns the interceptors of ServerOptions, to chain them in other ways. They share the
+// MaxDelayed and MaxInFlight of s.
 func Interceptors(s rpclimit.Server) (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor) {
 	i := interceptor{s.Gate()}
 	return i.unary, i.stream
@@ -97,7 +97,7 @@ func address(a net.Addr) netip.Addr {
 	if a == nil {
 		return netip.Addr{}
 	}
-	p, err := netip.ParseAddrPort(a.String()) // such as that of a ServeHTTP transport
+	p, err := netip.ParseAddrPort(a.String()) // for example of a ServeHTTP transport
 	if err != nil {
 		return netip.Addr{}
 	}

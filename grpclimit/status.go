@@ -16,11 +16,11 @@ import (
 	"github.com/stintdev/stint/rpclimit"
 )
 
-// statusError is a refusal as an error of grpc-go, in which errors.As finds the *rpclimit.Refusal and
-// what that wraps.
+// statusError is a refusal as an error of grpc-go. errors.As finds in it the *rpclimit.Refusal and
+// the errors that it wraps.
 type statusError struct {
 	*rpclimit.Refusal
-	told bool // the trailer of the call has its metadata, or gets it
+	told bool // the call's trailer has its metadata, or will get it
 }
 
 func (e *statusError) Unwrap() error { return e.Refusal }
@@ -37,16 +37,17 @@ func statusOf(err error) error {
 	return err
 }
 
-// Refuse returns what a handler returns for err. If that is or wraps a *stint.RefusedError, such as that of a
-// stint.Guard, it is RESOURCE_EXHAUSTED with the details of ServerOptions and the Message of the error, and the
-// trailer of the call of ctx gets the metadata of the Dialect d. All else, and nil, is returned as it is:
+// Refuse returns the error that a handler should return for err. If err is or wraps a *stint.RefusedError,
+// for example from a stint.Guard, that is RESOURCE_EXHAUSTED with the details of ServerOptions and the
+// Message of the error, and the trailer of the call of ctx gets the metadata of the Dialect d. Other errors,
+// and nil, are returned unchanged:
 //
 //	user, err := loadUser(ctx, id)
 //	if err != nil {
 //		return nil, grpclimit.Refuse(ctx, httplimit.XRateLimit, err)
 //	}
 //
-// A refusal that Refuse or an interceptor of ServerOptions has made is not made again.
+// A refusal that Refuse or an interceptor of ServerOptions has made is returned unchanged.
 func Refuse(ctx context.Context, d httplimit.Dialect, err error) error {
 	var made *statusError
 	if errors.As(err, &made) && made.told { // clients that get a wait twice do not retry
@@ -64,7 +65,7 @@ func Refuse(ctx context.Context, d httplimit.Dialect, err error) error {
 func (e *statusError) GRPCStatus() *status.Status {
 	s := &spb.Status{Code: int32(e.Code), Message: e.Message}
 	for _, d := range e.Details {
-		if detail, err := anypb.New(d); err == nil { // it fails only for text that is no UTF-8
+		if detail, err := anypb.New(d); err == nil { // it fails only for text that is not UTF-8
 			s.Details = append(s.Details, detail)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// Budget decides requests whose cost is known when they end: what a request may cost is held
-// while the handler runs, and what it did cost is charged at the end (see stint.Spec.Hold).
-// Limits that are in flight hold one unit until then.
+// Budget decides requests whose cost is known only when they end: the estimated cost is held
+// while the handler runs, and the final cost is charged at the end (see stint.Spec.Hold).
+// In-flight limits hold one unit until then.
 //
 //	tokens, running := stint.MustLimit("llm: 200000 per 1m fixed_window hold"), stint.MustLimit("llm: 4 in_flight")
 //	decide := httplimit.Budget{
@@ -33,18 +33,18 @@ type Budget struct {
 	// Limiter decides. Like By, Budget asks a stint.Networked Store through its Fallback.
 	// nil: a Limiter in memory.
 	Limiter *stint.Limiter
-	// Asks returns what a request asks, with the cost of each as far as it is known. All
-	// are allowed together or none. None: the request is unlimited. The Unit of each is what
-	// headers and problem details say that its limit counts. It must be given.
+	// Asks returns the asks of a request, with their costs as far as known. All are allowed
+	// together or none. No asks: the request is unlimited. Headers and problem details name
+	// the Unit of each. Asks must be given.
 	Asks func(*http.Request) ([]stint.Ask, error)
-	// CostAfter returns what a request did cost under the limits that are held and not in
-	// flight. If it is not known, what was held is charged. nil: it is not known.
+	// CostAfter returns the final cost of a request under the held limits that are not in
+	// flight. If it is not known, the held units are charged. nil: it is not known.
 	CostAfter func(*Response) (cost int64, known bool)
 	// Usage are the paths that CostAfter asks Response.JSON for.
 	Usage [][]string
 }
 
-// units are those of asks; nil: none has one.
+// units returns the Units of asks; nil: none has one.
 func units(asks []stint.Ask) []string {
 	if !slices.ContainsFunc(asks, func(a stint.Ask) bool { return a.Unit != "" }) {
 		return nil
@@ -56,8 +56,8 @@ func units(asks []stint.Ask) []string {
 	return all
 }
 
-// Decide returns the Decide of b. It panics without Asks. What cannot be charged at the end is
-// logged by slog.Default, but not what the Limiter keeps to charge it later.
+// Decide returns the Decide of b. It panics without Asks. A charge that is lost is logged by
+// slog.Default; one that the Limiter keeps and sends later is not.
 func (b Budget) Decide() Decide {
 	if b.Asks == nil {
 		panic("httplimit: a Budget needs Asks")

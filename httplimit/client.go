@@ -31,22 +31,22 @@ type Clients struct {
 	// outside 1 to 128: 64, the smallest network that a subscriber gets, in which it
 	// can change its address at will.
 	IPv6Bits int
-	// NAT64 are your network's own prefixes of NAT64 (RFC 6052), such as 2001:db8:64::/96,
-	// beside the well-known 64:ff9b::/96. Their lengths are 32, 40, 48, 56, 64 or 96; others
-	// have no effect.
+	// NAT64 are your network's own NAT64 prefixes (RFC 6052), such as 2001:db8:64::/96,
+	// besides the well-known 64:ff9b::/96. Their lengths are 32, 40, 48, 56, 64 or 96;
+	// others have no effect.
 	NAT64 []netip.Prefix
 }
 
 // Addr returns the client's address without a zone. An IPv6 address that embeds an IPv4
-// address (mapped, NAT64, 6to4 or Teredo) is that IPv4 address, for Trusted too. The IPv4
-// address in 6to4 and Teredo must be one of the Internet, for the host itself makes them up:
-// 2002:a00:1::1 is never 10.0.0.1.
+// address (mapped, NAT64, 6to4 or Teredo) is that IPv4 address, for Trusted too. In 6to4 and
+// Teredo, which a host can make up, it must be a public address: 2002:a00:1::1 is never
+// 10.0.0.1.
 //
 // It is the address of the connection unless that is trusted. If it is, Addr reads the
 // header's list from the right, several lines as one list, and returns the first address
 // that is not trusted; the client could have written anything to the left of it. Addr
 // returns the last address that it has read if it meets
-//   - an element that is no address: garbage, "unknown", an obfuscated name such as
+//   - an element that is not an address: garbage, "unknown", an obfuscated name such as
 //     _hidden, a Forwarded element without "for" or with two, or one far longer than
 //     an address;
 //   - the end of the list: the client itself is in a trusted network;
@@ -88,7 +88,7 @@ func (c Clients) Addr(r *http.Request) netip.Addr {
 	return addr
 }
 
-// Key is a Key that counts by the client's address; see Counted.
+// Key counts by the client's address; see Counted.
 func (c Clients) Key(r *http.Request) string {
 	return Counted(c.Addr(r), c.IPv6Bits)
 }

@@ -13,35 +13,33 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// CORS says which pages in browsers may read answers from another origin. Without it, a page that
-// is refused sees a network error: no status, no Retry-After and no body. The zero CORS lets no
-// page read anything. It must not be changed once it is in use.
+// CORS says which pages in browsers may read answers from another origin. Without it, a refused
+// page sees a network error: no status, no Retry-After and no body. The zero CORS lets no page
+// read anything. It must not be changed once in use.
 type CORS struct {
 	// Origins are the origins of pages that may read answers, as browsers write them:
 	// https://app.example.com, http://localhost:3000. https://*.example.com stands for any one
 	// label before .example.com, and * for all origins. The origin null, which many pages without
-	// an origin share, must be listed, or be one of *.
+	// an origin share, needs to be listed or covered by *.
 	Origins []string
 	// Credentials lets pages read answers to requests with cookies, client certificates or HTTP
-	// authentication. Origins cannot have * then: any site could read what belongs to the user.
+	// authentication. Origins cannot contain * then: any site could read the user's data.
 	Credentials bool
-	// MaxAge is how long a browser may remember the answer to a preflight, in whole seconds. 0: as
-	// long as it does by itself, which is 5 seconds in most.
+	// MaxAge is how long a browser may remember the answer to a preflight, in whole seconds. 0:
+	// the browser's default, mostly 5 seconds.
 	MaxAge time.Duration
 	// Methods are the methods that pages may use. Empty: GET, HEAD, POST, PUT, PATCH and DELETE.
 	Methods []string
 	// Headers are the names of the request headers that pages may set. Empty: any.
 	Headers []string
-	// DecidePreflights lets Decide decide about preflights, too. A preflight is answered in the
-	// same way whatever it decides, because no page can read the refusal of one: what the page
-	// reads is the refusal of the request itself.
+	// DecidePreflights passes preflights to Decide, too. Whatever it decides, the preflight
+	// gets the same answer, because no page can read the refusal of a preflight; a page can
+	// read the refusal of the request itself.
 	DecidePreflights bool
 }
 
-// defaultMethods are CORS.Methods by default.
 const defaultMethods = "GET, HEAD, POST, PUT, PATCH, DELETE"
 
-// The headers of CORS.
 const (
 	allowOrigin      = "Access-Control-Allow-Origin"
 	allowCredentials = "Access-Control-Allow-Credentials"
@@ -53,7 +51,7 @@ const (
 	requestHeaders   = "Access-Control-Request-Headers"
 )
 
-// Check returns an error if c cannot work as it is written.
+// Check returns an error if c cannot work.
 func (c *CORS) Check() error {
 	for _, origin := range c.Origins {
 		if err := checkOrigin(origin); err != nil {
@@ -78,7 +76,7 @@ func (c *CORS) Check() error {
 	return nil
 }
 
-// checkOrigin returns an error if no browser would send an origin that text stands for.
+// checkOrigin returns an error if no browser would send an origin that matches text.
 func checkOrigin(text string) error {
 	if text == "*" || text == "null" {
 		return nil
@@ -133,11 +131,11 @@ func isOneOf(pattern, origin string) bool {
 	return true
 }
 
-// corsKey is the key of a request's context under which the value is the *CORS of its answers.
+// corsKey is the context key of the *CORS for a request's answers.
 type corsKey struct{}
 
-// With returns r for a handler in which Problem, Overloaded.Refuse and every Middleware answer as c
-// says. It returns r itself if r has no origin, or if c is nil.
+// With returns a request for a handler, so that Problem, Overloaded.Refuse and every Middleware in
+// it answer as c says. It returns r itself if r has no origin, or if c is nil.
 func (c *CORS) With(r *http.Request) *http.Request {
 	if c == nil || r.Header["Origin"] == nil || r.Context().Value(corsKey{}) == c {
 		return r
@@ -145,13 +143,13 @@ func (c *CORS) With(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), corsKey{}, c))
 }
 
-// corsOf returns what With has set; nil: nothing.
+// corsOf returns the CORS that With has set, or nil.
 func corsOf(r *http.Request) *CORS {
 	c, _ := r.Context().Value(corsKey{}).(*CORS)
 	return c
 }
 
-// Origin returns the origin of the page that sent r. Empty: none did, or it cannot be told.
+// Origin returns the origin of the page that sent r. Empty: no page, or it is unknown.
 func (internals) Origin(r *http.Request) string {
 	if lines := r.Header["Origin"]; len(lines) == 1 {
 		return lines[0]
@@ -159,15 +157,14 @@ func (internals) Origin(r *http.Request) string {
 	return ""
 }
 
-// IsPreflight reports whether a browser asks by r what a page may send.
+// IsPreflight reports whether r is a preflight.
 func (internals) IsPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header["Origin"] != nil && r.Header[requestMethod] != nil
 }
 
-// set sets in h, the header of an answer to a page of an origin, that the page may read the answer and its
-// headers about limits: those in limits, which may be h. It replaces what h says about that, but keeps the
-// other names that h exposes. If the page may not read the answer, it removes all that would let it. It
-// does nothing if c is nil.
+// set lets a page of an origin read an answer with the headers h, and its headers about limits: those in
+// limits, which may be h. It replaces the CORS headers of h, but keeps other names that h exposes. If the
+// page may not read the answer, it removes the headers that would let it. It does nothing if c is nil.
 func (c *CORS) set(h http.Header, origin string, limits http.Header) {
 	if c == nil {
 		return
@@ -181,10 +178,11 @@ func (c *CORS) set(h http.Header, origin string, limits http.Header) {
 	internals{}.ExposeLimits(h, limits)
 }
 
-// allow sets in h what every answer to a page of this origin has, and reports whether it may read it.
+// allow sets the headers that every answer to a page of this origin has, and reports whether it may
+// read the answer.
 func (c *CORS) allow(h http.Header, origin string) bool {
 	allowed := c.allows(origin)
-	if allowed != "*" { // or caches would give the answer to pages of other origins
+	if allowed != "*" { // else caches would give the answer to pages of other origins
 		vary(h, "Origin")
 	}
 	if allowed == "" {
@@ -198,7 +196,6 @@ func (c *CORS) allow(h http.Header, origin string) bool {
 	return true
 }
 
-// vary adds names to Vary, unless it has them.
 func vary(h http.Header, names ...string) {
 	for _, name := range names {
 		if !httpguts.HeaderValuesContainsToken(h["Vary"], name) && !httpguts.HeaderValuesContainsToken(h["Vary"], "*") {
@@ -211,7 +208,7 @@ func vary(h http.Header, names ...string) {
 // which may be h. It does not add names that are exposed already.
 func (internals) ExposeLimits(h, limits http.Header) { expose(h, limits, isAboutLimits) }
 
-// expose is ExposeLimits for the headers in from whose names are meant.
+// expose is ExposeLimits for the headers in from for which meant is true.
 func expose(h, from http.Header, meant func(name string) bool) {
 	exposed := h[exposeHeaders]
 	if h[allowCredentials] == nil && httpguts.HeaderValuesContainsToken(exposed, "*") {
@@ -230,7 +227,7 @@ func expose(h, from http.Header, meant func(name string) bool) {
 	h[exposeHeaders] = []string{strings.Join(append(slices.Clip(exposed), names...), ", ")}
 }
 
-// isAboutLimits reports whether a header, by its canonical name, is one that a Dialect or Stint sets.
+// isAboutLimits reports whether a Dialect or Stint sets the header with this canonical name.
 func isAboutLimits(name string) bool {
 	switch name {
 	case "Retry-After", "Retry-After-Ms", "X-Should-Retry", "Ratelimit", "Ratelimit-Policy":
@@ -239,8 +236,8 @@ func isAboutLimits(name string) bool {
 	return strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") || strings.HasPrefix(name, "Stint-")
 }
 
-// answerPreflight answers r, which is a preflight, with 204. If r's origin is not among
-// c.Origins, the answer has no header that allows something, and the browser sends no request.
+// answerPreflight answers the preflight r with 204. If r's origin is not among c.Origins, the
+// answer has no header that allows anything, and the browser sends no request.
 func (c *CORS) answerPreflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	if c.allow(h, internals{}.Origin(r)) {
@@ -264,8 +261,8 @@ func (c *CORS) answerPreflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// watching returns onStatus, which may be nil, for a response that a page of r's origin may read as c says,
-// whatever the handler sets. It returns onStatus itself if c is nil, or says nothing of r.
+// watching wraps onStatus, which may be nil, so that the response has the headers of c for r's origin,
+// whatever the handler sets. It returns onStatus itself if c is nil or does not apply to r.
 func (c *CORS) watching(w http.ResponseWriter, r *http.Request, onStatus func(context.Context, int)) func(context.Context, int) {
 	if c == nil || r.Header["Origin"] == nil && c.allows("") != "" { // caches may give it to every page
 		return onStatus

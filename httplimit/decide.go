@@ -15,11 +15,11 @@ type Answer struct {
 	// Decision is the decision about the request as a whole. If it is Allowed, the
 	// request passes; otherwise it is refused with 429.
 	stint.Decision
-	// Each holds the decisions of the single limits, which Draft11 lists. nil: only
-	// Decision. It is not read if Decision.Limit is nil, as when a ban refuses.
+	// Each has the decisions of the single limits, which Draft11 lists. nil: only Decision.
+	// It is ignored if Decision.Limit is nil, as for a ban.
 	Each []stint.Decision
 	// Units says what the limits of Each count, such as "tokens", in their order, for
-	// headers and problem details. "": it is not said. nil: of none.
+	// headers and problem details. "": not known. nil: for none.
 	Units []string
 	// Message tells the client why the request is refused. "": a sentence made from
 	// Cause and the Decision.
@@ -27,10 +27,10 @@ type Answer struct {
 	// Cause is the first sentence for the client, such as "Banned by an operator."
 	// "": a sentence that fits the Outcome, such as "Too many requests."
 	Cause string
-	// Format is how the request is answered if a limit or a ban refuses it. nil: Middleware.Refusals.
+	// Format is the format of the answer if a limit or a ban refuses. nil: Middleware.Refusals.
 	Format *ErrorFormat
-	// ID names the decision. A refusal has it in the header Stint-Decision, so that the
-	// client's report finds the line of the log. "": no header.
+	// ID names the decision. A refusal has it in the header Stint-Decision, so that a
+	// client's report leads to the log line. "": no header.
 	ID string
 	// Blocked refuses with 403 for a reason other than a limit, and sets no rate limit
 	// headers. It takes precedence over all other fields.
@@ -42,9 +42,9 @@ type Answer struct {
 	Shape bool
 	// Refund returns the units that the request took. It is called at most once, if the
 	// request ends while it is delayed or cannot be delayed. Its context lasts a second and
-	// outlives the request. It must not free the place in a leaky bucket's queue: the
-	// requests behind may take it, so a freed place would be given twice. nil: nothing
-	// is refunded.
+	// outlives the request. It must not free the place in a leaky bucket's queue: later
+	// requests may take it, so a freed place would be given twice. nil: nothing is
+	// refunded.
 	Refund func(context.Context)
 	// OnStatus is called once with the status of the handler's response, before the
 	// header is written or when the handler returns without writing one. It is not
@@ -53,16 +53,15 @@ type Answer struct {
 	// request. nil: the handler gets the original ResponseWriter.
 	OnStatus func(ctx context.Context, status int)
 	// OnEnd is called once when a request that has passed ends: when the handler has returned
-	// or panicked and, if it hijacked the connection, that is closed, too. So what the request
-	// holds can be settled by what it did cost. The client may wait for the end of the
-	// response until OnEnd returns. ctx lasts a second and outlives the request. nil: nothing
-	// is called.
+	// or panicked and, if it hijacked the connection, that is closed, too. So a hold can be
+	// settled with its final cost. The client may wait for the end of the response until OnEnd
+	// returns. ctx lasts a second and outlives the request. nil: nothing is called.
 	OnEnd func(ctx context.Context, r *Response)
-	// Usage are the paths in a JSON response that Response.JSON is asked for in OnEnd. The
-	// response is read while it passes, and nothing of it is held back. Empty: none.
+	// Usage are the paths in a JSON response that OnEnd asks Response.JSON for. The
+	// response is read while it passes, and nothing of it is delayed. Empty: none.
 	Usage [][]string
 
-	// queue names the requests that take the turn of this one if its client leaves while it waits.
+	// queue has the requests that take this one's turn if its client leaves while it waits.
 	queue places.Queue
 }
 
@@ -90,21 +89,21 @@ func (a *Answer) refund(ctx context.Context) {
 
 // Decide decides whether a request may pass. It returns an error if it cannot decide;
 // an error that wraps stint.ErrRequest means that the request is at fault. It must not
-// keep the request. If it reads the request's body, it must replace that by one that the
-// handler can read from the beginning. It is called concurrently.
+// keep the request. If it reads the request's body, it must replace it, so that the handler
+// can read it from the beginning. It is called concurrently.
 //
 // maxDelay is how long the Middleware can delay this request; negative if it cannot. A
 // Decide that shapes traffic passes it on as stint.Ask.MaxDelay, so that a request that
 // would wait longer is refused and takes no place in the queue. Others ignore it.
 type Decide func(r *http.Request, maxDelay time.Duration) (Answer, error)
 
-// By decides by one limit and one key. If the limit is held, a request holds one unit until it
-// ends, and is charged that; see Budget for other costs. So by an in-flight limit, By limits how
+// By decides by one limit and one key. Under a held limit, a request holds one unit until it ends,
+// and is charged that unit; see Budget for other costs. So with an in-flight limit, By limits how
 // many requests run at once. nil means, for l, a Limiter in memory; for limit, 100 per 1m; for key,
 // the address of the connection, which behind a proxy is the proxy's (see Clients).
 //
-// A request whose key is "" is refused as malformed, unless anonymous, of which the first counts,
-// says otherwise.
+// A request whose key is "" is refused as malformed, unless anonymous says otherwise. Only its
+// first value counts.
 //
 // In a shared Store, limits without a name share their counts (see stint.Spec.Name). By
 // logs a warning, once, if its limit has no name and the Store is not a stint.Memory.
@@ -119,10 +118,10 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonym
 // Shape is like By, and also delays each allowed request until its turn; see
 // Answer.Shape. Use it with leaky buckets: no other algorithm makes requests wait.
 //
-// If the client of a delayed request leaves, the requests behind it move up, if they wait for the
-// same key in the same Middleware, and the next one takes the turn that is left. The Store counts
-// that turn until it has passed. So a queue that is full still refuses, with 429, until turns have
-// passed, though all clients have left. With an Instance that is a leaky bucket, too, nothing moves up.
+// If the client of a delayed request leaves, the requests behind it with the same key in the same
+// Middleware move up, and the next one takes the free turn. The Store counts that turn until it has
+// passed. So a full queue refuses, with 429, until turns have passed, even if all clients have left. If
+// the Instance is a leaky bucket, too, nothing moves up.
 func Shape(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonymous) Decide {
 	return by(l, limit, key, anonymous, true)
 }

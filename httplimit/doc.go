@@ -12,8 +12,9 @@
 // address behind proxies. A [Decide] decides whether a request may pass: [By] makes
 // one from a limit and a key, or write your own. [Middleware] does the rest: it sets
 // the headers of a [Dialect], writes problem details, and delays requests until their
-// turn; an [ErrorFormat] replaces problem details by what an API promises. [Budget] decides requests whose cost is known when they end. [Watch] bans clients that get certain responses, such as 401. [Transport]
-// limits outgoing requests, and waits when a server asks to:
+// turn; an [ErrorFormat] replaces problem details by an API's own format. [Budget] decides requests whose
+// cost is known only when they end. [Watch] bans clients that get certain responses, such as 401.
+// [Transport] limits outgoing requests, and waits when a server asks to:
 //
 //	upstream := &httplimit.Transport{Limiter: limiter, Limit: stint.MustLimit("upstream: 20 in_flight"), MaxPause: time.Minute}
 //	client := http.Client{Transport: upstream} // 20 for each host at once; Retry-After is obeyed

@@ -15,12 +15,12 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// ErrorFormat is how refusals and other errors are answered in place of problem details: with which
-// status, headers and bodies, and for gRPC with which code. It is made by NewErrorFormat, never changes,
-// and may be used from many goroutines at once. nil: with problem details.
+// ErrorFormat is the format of refusals and other errors in place of problem details: status, headers
+// and bodies, and the code for gRPC. NewErrorFormat makes it. It never changes and may be used from many
+// goroutines at once. nil: problem details.
 type ErrorFormat = errorformat.Format
 
-// ErrorFormatSpec is what an ErrorFormat is made of. Each field may be zero.
+// ErrorFormatSpec describes an ErrorFormat. Each field may be zero.
 //
 // The texts may contain these placeholders. Braces around anything else stay as they are.
 //
@@ -34,22 +34,22 @@ type ErrorFormat = errorformat.Format
 //	{limit}, {limit_name}  the limit that refused
 //	{violations}, {warn_after}, {ban_after}  numbers, of refusals that count as violations
 //
-// What is not known is empty, and in JSON null if it is a number outside of quotes. A header that would be
+// An unknown value is empty; in JSON, an unknown number outside quotes is null. A header that would be
 // empty is left out.
 type ErrorFormatSpec struct {
-	// Status is that of refusals by limits and bans, 400 to 599. 0: 429. Answers to gRPC have none,
-	// and clients such as Transport wait only if it is 429.
+	// Status is the status of refusals by limits and bans, 400 to 599. 0: 429. Answers to gRPC
+	// ignore it, and clients such as Transport wait only if it is 429.
 	Status int
-	// Headers are texts of printable ASCII by the names of headers. In a value that is filled in, %
-	// and what is not printable ASCII is written as %XX. Headers about limits, the content, caches
-	// and the connection cannot be set.
+	// Headers maps names to texts of printable ASCII. In the values of placeholders, % and all but
+	// printable ASCII is written as %XX. Headers about limits, content, caches and the connection
+	// cannot be set.
 	Headers map[string]string
-	// Bodies are for clients that accept their types by the header Accept. The first is also for those
-	// that accept any or none of them. A client that prefers application/problem+json by name gets
-	// problem details. None: all do.
+	// A client gets the body whose type it accepts by the header Accept, and the first if it accepts
+	// any or none of them. A client that prefers application/problem+json by name gets problem
+	// details. No Bodies: all clients get problem details.
 	Bodies []ErrorBody
-	// Code is that of refusals by limits and bans of gRPC requests, such as "unavailable"; see GRPC.
-	// "": resource_exhausted.
+	// Code is the gRPC code of refusals by limits and bans, such as "unavailable"; see GRPC. "":
+	// resource_exhausted.
 	Code string
 	// GRPCMessage is the message of a gRPC status. "": {message}.
 	GRPCMessage string
@@ -64,9 +64,9 @@ type ErrorBody struct {
 	// an attribute. Types other than JSON, XML, text/html and text/plain can have no placeholders. At
 	// most 64 KiB.
 	Text string
-	// Status is that of refusals by limits and bans with this body, 200 or 400 to 599, since some
-	// clients of GraphQL read no other JSON than that with 200. A proxy that asks whether a request may
-	// pass must get no such status: see ErrorFormat.ForProxies. 0: ErrorFormatSpec.Status.
+	// Status is the status of refusals by limits and bans with this body: 200, because some GraphQL
+	// clients read JSON only then, or 400 to 599. A proxy that asks whether a request may pass must not
+	// get 200: see ErrorFormat.ForProxies. 0: ErrorFormatSpec.Status.
 	Status int
 }
 
@@ -124,7 +124,7 @@ func NewErrorFormat(spec ErrorFormatSpec) (*ErrorFormat, error) {
 type formatKey struct{}
 
 // WithErrorFormat returns a context for requests that Problem, Overloaded.Refuse and every Middleware
-// without an own format answer in f. Status and Code are those of refusals by limits and bans only.
+// without its own format answer in f. Status and Code apply only to refusals by limits and bans.
 func WithErrorFormat(ctx context.Context, f *ErrorFormat) context.Context {
 	return context.WithValue(ctx, formatKey{}, f)
 }
@@ -167,7 +167,7 @@ func (p *problem) formattedGRPC(h http.Header) (code int) {
 	return code
 }
 
-// values returns what is known of p for its format, but for the status that it will have.
+// values returns the placeholders of p, except the status.
 func (p *problem) values() errorformat.Values {
 	v := errorformat.Values{Message: p.Detail, Outcome: p.Outcome, RetryAfterSeconds: p.RetryAfter}
 	if v.Outcome == "" {
@@ -197,7 +197,7 @@ func (p *problem) values() errorformat.Values {
 		s := d.Penalty.Spec()
 		v.Violations, v.WarnAfter, v.BanAfter = d.Violations, s.WarnAfter, s.BanAfter
 		if v.Violations == 0 && d.Outcome == stint.Banned {
-			v.Violations = s.BanAfter // which led to the ban that runs
+			v.Violations = s.BanAfter // that led to the running ban
 		}
 	}
 	return v

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// These bound the elements that are read and the length of each, so that a header of a
+// These bound the number and length of elements that are read, so that a header of a
 // megabyte costs no more than a real one.
 const (
 	maxHops          = 32
@@ -15,12 +15,12 @@ const (
 
 // backwards reads the elements of a list header from the last to the first.
 //
-// The nearest proxy wrote the last one and closed its quotes, so it is found whatever is
-// to the left of it. Read from the left, an open quote from the client would swallow
+// The nearest proxy wrote the last one and closed its quotes, so it is found whatever the
+// client wrote to its left. Read from the left, an open quote from the client would swallow
 // what the proxies added.
 type backwards struct {
 	lines   []string // whole lines still to be read
-	line    string   // what is left of the line being read
+	line    string   // rest of the line being read
 	open    bool     // whether line has more elements
 	longest int      // maximal length of an element, in bytes
 	quotes  bool     // commas may be quoted

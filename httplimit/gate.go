@@ -7,9 +7,9 @@ import (
 	"github.com/stintdev/stint/internal/room"
 )
 
-// Gate decides the requests of a Middleware, for frameworks whose handlers are no http.Handler. An
-// adapter that converts a Middleware instead may lose the end and the status of a request, and with
-// them what it holds and what Watch counts. It may be used from many goroutines at once.
+// Gate decides the requests of a Middleware, for frameworks whose handlers are not http.Handlers.
+// An adapter that converts a Middleware instead may miss the end and the status of a request, and
+// so not settle holds and not count for Watch. A Gate may be used from many goroutines at once.
 //
 //	running, refused := gate.Begin(request)
 //	if refused != nil {
@@ -27,9 +27,9 @@ type Gate struct {
 func (m Middleware) Gate() *Gate { return &Gate{m.handler(), m.Clients} }
 
 // Begin decides a request. The Running is nil if the request is refused, or if it is a preflight that
-// Middleware.CORS answers; otherwise call Running.End. r
-// needs what the Decide and the Clients of the Middleware read: at least Method, URL, Header, Host
-// and RemoteAddr. If its body is read, Running.Request has one that begins anew.
+// Middleware.CORS answers; otherwise call Running.End. r needs the fields that the Middleware's
+// Decide and Clients read: at least Method, URL, Header, Host and RemoteAddr. If its body was read,
+// Running.Request has it from the beginning.
 func (g *Gate) Begin(r *http.Request) (*Running, *Refusal) {
 	w := &recorded{header: http.Header{}}
 	if g.handler.CORS != nil && (internals{}).IsPreflight(r) {
@@ -47,8 +47,8 @@ func (g *Gate) Begin(r *http.Request) (*Running, *Refusal) {
 	return running, nil
 }
 
-// Refusal is the response to a request that does not pass, or to a preflight. It is written
-// as it is: Status, all of Header, and Body, which may be empty.
+// Refusal is the response to a request that does not pass, or to a preflight. Write it
+// unchanged: Status, all of Header, and Body, which may be empty.
 type Refusal struct {
 	Status int
 	Header http.Header
@@ -57,8 +57,7 @@ type Refusal struct {
 
 // Running is a request that has passed.
 type Running struct {
-	// Header has what tells the client of its limits. Set it on the response before the handler
-	// runs.
+	// Header has the headers about limits. Set them on the response before the handler runs.
 	Header http.Header
 	// Request is the request for the handler, whose context may name the client; see
 	// Middleware.Clients.
@@ -70,14 +69,14 @@ type Running struct {
 	ended   bool
 }
 
-// Write tells that p was written of the response's body, for Response.Bytes and Response.JSON. It never
-// fails. Call Begun before, if JSON is to read the body.
+// Write records that p of the response's body was written, for Response.Bytes and Response.JSON. It
+// never fails. Call Begun before, if JSON is to read the body.
 func (r *Running) Write(p []byte) (int, error) {
 	r.watched.passed(p)
 	return len(p), nil
 }
 
-// Begun tells that the response has a status and headers now; header may be nil. Only the first final
+// Begun records the status and headers of the response; header may be nil. Only the first final
 // status counts.
 func (r *Running) Begun(status int, header http.Header) {
 	for name, lines := range header {
@@ -86,10 +85,9 @@ func (r *Running) Begun(status int, header http.Header) {
 	r.watched.final(status)
 }
 
-// End ends the request: what it holds is settled, and its place is free. status returns the response's,
-// and is called if Begun was not. Only the first call of End does something. Defer it, so that it
-// is called when the handler panics, too: then status may return 0 for a response that there was
-// not.
+// End ends the request: it settles holds and frees the place. status returns the status of the
+// response, and is called if Begun was not. Only the first call of End has an effect. Defer it, so that
+// it is called when the handler panics, too: then status may return 0 for no response.
 func (r *Running) End(status func() int) {
 	if r.ended {
 		return
@@ -106,7 +104,7 @@ func (r *Running) End(status func() int) {
 	}
 }
 
-// recorded is a response that is kept.
+// recorded is a response kept in memory.
 type recorded struct {
 	status int
 	header http.Header

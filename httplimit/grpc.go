@@ -11,13 +11,12 @@ import (
 )
 
 // GRPC wraps next so that gRPC clients understand refusals. For gRPC requests over
-// HTTP/2, Problem, Overloaded.Refuse and every Middleware within next answer with a gRPC
-// status and no message before it: RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 502, 503
-// and 504, PERMISSION_DENIED for 403, UNAUTHENTICATED for 401, INVALID_ARGUMENT for 400,
-// UNIMPLEMENTED for 404, DEADLINE_EXCEEDED for 408, and UNKNOWN for others. The problem's detail is the message.
-// The time to retry is in the details, as google.rpc.RetryInfo, and in
-// grpc-retry-pushback-ms, which clients with automatic retries obey; a 429 without such
-// a time says there not to retry. The limit that refused is in the details, too, as
+// HTTP/2, Problem, Overloaded.Refuse and every Middleware within next answer with a gRPC status and no
+// message: RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 502, 503 and 504, PERMISSION_DENIED for 403,
+// UNAUTHENTICATED for 401, INVALID_ARGUMENT for 400, UNIMPLEMENTED for 404, DEADLINE_EXCEEDED for 408, and
+// UNKNOWN for others. The problem's detail is the message. The time to retry is in the details, as
+// google.rpc.RetryInfo, and in grpc-retry-pushback-ms, which clients with automatic retries obey; for a
+// 429 without such a time, it tells them not to retry. The limit that refused is in the details, too, as
 // google.rpc.QuotaFailure, unless the Middleware has NoHeaders.
 //
 // The HTTP status of such an answer is 200. Do not wrap a handler whose HTTP status a
@@ -82,7 +81,7 @@ func (p *problem) writeGRPC(h http.Header) {
 	}
 }
 
-// grpcText encodes text for grpc-message: % and what is not printable ASCII as %XX.
+// grpcText encodes text for grpc-message: % and all but printable ASCII as %XX.
 func grpcText(text string) string {
 	var b strings.Builder
 	for i := range len(text) {

@@ -18,15 +18,15 @@ import (
 // the first two, which use the same names, and NoHeaders. The zero Dialect is
 // XRateLimit.
 //
-// In every dialect but Draft11, reset is the time until the whole limit is available again,
-// if no request came meanwhile: on refusals, too, where the wait for the same request is
-// Retry-After, and may be much shorter. It is rounded up.
+// In every dialect but Draft11, reset is the time until the whole limit is available again
+// if no request comes, rounded up. This is so on refusals, too: the wait for the same
+// request is Retry-After, and may be much shorter.
 //
 // In every dialect, a refusal has Retry-After in whole seconds, at least 1, rounded up. It is
 // left out if no wait would help.
-// While a ban runs it is the only header. If the refusal is Busy, so that Retry-After is a
-// hint, it is up to half longer, by chance, so that clients do not return together. No
-// client is promised a turn.
+// While a ban runs it is the only header. If the refusal is Busy, Retry-After is a hint,
+// randomly lengthened by up to half, so that clients do not return together. No client is
+// promised a turn.
 type Dialect uint8
 
 const (
@@ -44,28 +44,28 @@ const (
 	// draft will be a dialect of its own.
 	//
 	// In RateLimit-Policy, q and w are the amount and the period, the rate in the long
-	// run; w is left out if it is no whole number of seconds. stint-burst is a bucket's
-	// capacity if that differs from the amount. In RateLimit, r is what remains and t is how
-	// many seconds that must last: until the whole limit is available again; for an empty
+	// run; w is left out if it is not a whole number of seconds. stint-burst is a bucket's
+	// capacity if that differs from the amount. In RateLimit, r is the Remaining and t is how
+	// many seconds it must last: until the whole limit is available again; for an empty
 	// bucket, until one unit is back; for a refusal, until the same request would be allowed,
-	// which is never after Retry-After. A policy has the limit's name, or its text if
-	// it has none. What is not printable ASCII is percent-encoded; equal names get a
-	// number. Keys are not shown. qu is what the limit counts, if Answer.Units says it or
-	// if it is in flight. stint-held is how many units requests in flight hold.
+	// which is never after Retry-After. A policy has the limit's name, or its text if it has
+	// none. All but printable ASCII is percent-encoded; equal names get a number. Keys are
+	// not shown. qu is the unit that the limit counts, if Answer.Units has it or the limit is
+	// in flight. stint-held is how many units requests in flight hold.
 	Draft11
 	// NoHeaders, by name "none", sets only Retry-After, and leaves the limit and the
 	// violations out of the body of a refusal.
 	NoHeaders
 	// OpenAI, by name "openai", sets X-RateLimit-Limit-UNIT, -Remaining-UNIT and
 	// -Reset-UNIT, such as X-RateLimit-Remaining-Tokens: 149984, for each unit of
-	// Answer.Units: those of its strictest limit. Limits without a unit count requests.
-	// Limits that are in flight are left out. Reset is a duration such as 6m0s.
+	// Answer.Units, about its strictest limit. Limits without a unit count requests.
+	// In-flight limits are left out. Reset is a duration such as 6m0s.
 	//
 	// OpenAI and Anthropic are for the clients of these APIs. Such a client retries a refused
 	// request by itself: after Retry-After-Ms, which is Retry-After in milliseconds, and not at
 	// all after X-Should-Retry: false, which a refusal has if no wait would help or if
-	// Retry-After is more than a minute. The member "error" of the body is what the client
-	// reports: its message, type and code, such as rate_limit_exceeded.
+	// Retry-After is more than a minute. The client reports the member "error" of the body: its
+	// message, type and code, such as rate_limit_exceeded.
 	OpenAI
 	// Anthropic, by name "anthropic", sets Anthropic-RateLimit-UNIT-Limit, -Remaining and
 	// -Reset in the same way. Reset is an instant (RFC 3339), by this machine's clock.
@@ -125,12 +125,12 @@ func (d Dialect) orDefault() Dialect {
 	return d
 }
 
-// SetHeaders sets the headers for a in h, replacing headers of the same names. It sets
-// none if a is Blocked or Unlimited, and none of a limit that is unlimited. Middleware calls it; call it yourself only if you
-// answer requests in another way.
+// SetHeaders sets the headers for a in h, replacing headers of the same names. It sets none if a is Blocked
+// or Unlimited, and none for an unlimited limit. Middleware calls it; call it yourself only if you answer
+// requests in another way.
 func (d Dialect) SetHeaders(h http.Header, a *Answer) { d.set(h, a) }
 
-// set is SetHeaders, and returns the seconds in Retry-After; 0: it is not set.
+// set is SetHeaders, and returns the seconds in Retry-After; 0: not set.
 func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 	d = d.orDefault()
 	if a.Blocked || a.Unlimited {
@@ -191,8 +191,8 @@ func (w *waits) seconds(d time.Duration) int64 {
 	return int64(d/time.Second) + int64((d%time.Second+w.part+time.Second-1)/time.Second)
 }
 
-// resetOf returns the reset of d, as headers show it: the time until the whole limit is available
-// again, and no ban runs; see Dialect.
+// resetOf returns the reset of d for headers: the time until the whole limit is available again
+// and no ban runs; see Dialect.
 func resetOf(d *stint.Decision) time.Duration {
 	if d.RetryAfter == stint.Never {
 		return d.ResetAfter
@@ -200,8 +200,9 @@ func resetOf(d *stint.Decision) time.Duration {
 	return max(d.ResetAfter, d.RetryAfter)
 }
 
-// Lasts returns how long what remains must last. If d refuses, it is the wait until the request
-// would be allowed; if nothing remains, until one unit does; else until the key is as if unused.
+// Lasts returns how long the Remaining units must last. If d refuses, it is the wait until the
+// request would be allowed; if none remain, until one unit is back; else until the key is as if
+// unused.
 func (internals) Lasts(d *stint.Decision) time.Duration {
 	wait := d.ResetAfter
 	switch {
@@ -213,11 +214,11 @@ func (internals) Lasts(d *stint.Decision) time.Duration {
 	return wait
 }
 
-// lasts returns Lasts of d in seconds; see Draft11.
+// lasts is Lasts in seconds; see Draft11.
 func (w *waits) lasts(d *stint.Decision) int64 {
 	s := w.seconds(internals{}.Lasts(d))
 	if w.refused && w.retry > 0 {
-		// What another limit says must not make the client wait longer than Retry-After.
+		// Another limit must not make the client wait longer than Retry-After.
 		s = min(s, w.retry)
 	}
 	return s
@@ -314,8 +315,8 @@ func policyName(l *stint.Limit, taken []string) string {
 	return unique
 }
 
-// printable escapes quotes and backslashes, and percent-encodes what is not printable
-// ASCII, which a structured field string cannot hold.
+// printable escapes quotes and backslashes, and percent-encodes all but printable ASCII,
+// which a structured field string cannot hold.
 func printable(text string) string {
 	plain := func(c byte) bool { return c >= ' ' && c <= '~' && c != '"' && c != '\\' }
 	i := 0
@@ -357,7 +358,8 @@ func (internals) SetID(h http.Header, id string) {
 
 // SetViolations sets the header Stint-Violations to the number of violations, if d is a
 // refusal that counts as one: 4;warn-after=3;ban-after=5, a structured field (RFC 9651).
-// It leaves out what the penalty does not set. Otherwise it does nothing.
+// It leaves out parameters that the penalty does not set. For other decisions it does
+// nothing.
 func (internals) SetViolations(h http.Header, d *stint.Decision) {
 	if d.Violations == 0 {
 		return

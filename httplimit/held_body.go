@@ -10,27 +10,27 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// storeTimeout is how long a response waits for the store at most. What is not settled by then is
-// settled in the background.
+// storeTimeout is how long a response waits for the store at most. Later settlements continue in
+// the background.
 const storeTimeout = time.Second
 
-// heldCall is what an outgoing request holds until its response has ended.
+// heldCall has the hold of an outgoing request until its response has ended.
 type heldCall struct {
 	ctx  context.Context
 	held *stint.Reservation // nil: nothing
 	once sync.Once
 }
 
-// end charges what was held. Only the first call does something.
+// end charges the held units. Only the first call has an effect.
 func (h *heldCall) end() {
 	h.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), storeTimeout)
 		defer cancel()
-		_ = h.held.Settle(ctx) // one that is lost is as free
+		_ = h.held.Settle(ctx) // a lost unit is as free
 	})
 }
 
-// until makes resp end h, and ends it at once if nothing more comes.
+// until makes the end of resp end h. It ends h at once if resp has no body.
 func (h *heldCall) until(resp *http.Response) {
 	switch body := resp.Body.(type) {
 	case nil:
@@ -71,7 +71,8 @@ func (b *heldBody) end() {
 	b.call.end()
 }
 
-// heldConn holds until it is closed: it can be written after its peer has written all.
+// heldConn holds until it is closed, because it can be written to after its peer has
+// finished.
 type heldConn struct {
 	io.ReadWriteCloser
 	call *heldCall
@@ -82,7 +83,7 @@ func (c *heldConn) Close() error {
 	return c.ReadWriteCloser.Close()
 }
 
-// CloseWrite is what httputil.ReverseProxy calls if the other side has written all.
+// httputil.ReverseProxy calls CloseWrite when the other side has finished writing.
 func (c *heldConn) CloseWrite() error {
 	if w, ok := c.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

@@ -13,9 +13,8 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 )
 
-// A Key returns the key that a request counts under, any bytes. "" means that the
-// request does not say what it counts by: stint.Anonymous says what becomes of it. It is called
-// concurrently.
+// A Key returns the key that a request counts under, any bytes. "" means that the request has
+// no such value: stint.Anonymous says what happens then. A Key is called concurrently.
 //
 // The store keeps and shows keys unchanged: hash a key that is a secret. A request whose
 // key is longer than stint.MaxKey bytes is answered with 400.
@@ -28,9 +27,9 @@ type Key func(r *http.Request) string
 // without the header is "". A client can omit the header or invent its value: use a header
 // that was verified, or Join it with the client's address.
 //
-// A request is answered with 400 if it has the header in several lines, since servers
-// differ in which one they use, or has a header that some servers read as the same, such
-// as X_User for X-User. Lines of a header that is a list in HTTP, such as
+// A request is answered with 400 if it has the header in several lines, because servers
+// differ in which line they use, or if it has a header that some servers take for the same
+// one, such as X_User for X-User. Lines of a header that is a list in HTTP, such as
 // Accept-Language, are joined.
 func Header(name string) Key {
 	name = http.CanonicalHeaderKey(name)
@@ -46,8 +45,8 @@ func Header(name string) Key {
 	}
 }
 
-// headerValue is the value of the header with this canonical name, "" if there is none; not ok: it
-// depends on the server.
+// headerValue is the value of the header with this canonical name, "" if there is none. It is not
+// ok if servers differ in how they read it.
 func headerValue(r *http.Request, name string) (value string, ok bool) {
 	switch lines := r.Header[name]; {
 	case httpfield.HasTwin(r.Header, name), len(lines) > 1 && !httpfield.IsList(name):
@@ -63,12 +62,12 @@ func headerValue(r *http.Request, name string) (value string, ok bool) {
 
 // Credential counts by the SHA-256, in hexadecimal, of the credential in headers with these names, by
 // default Authorization, X-Api-Key and Api-Key: the token of Bearer, the user and the password of
-// Basic, the value of the other headers. One credential is one key, however a client writes it. The
-// key of a request without one, or with a scheme whose text is new for each request, such as Digest,
-// is "". The key is what sha256(request.credential) is in a rules file.
+// Basic, the value of the other headers. A credential has the same key however a client writes it.
+// The key of a request without one, or with a scheme whose text changes with each request, such as
+// Digest, is "". The key equals sha256(request.credential) in a rules file.
 //
 // A request is answered with 400 if servers read its credential in different ways, or if it has
-// several. Name the headers that your program reads, and no others.
+// several. Name only the headers that your program reads.
 func Credential(headers ...string) Key {
 	names := httpfield.CredentialHeaders
 	if len(headers) > 0 {
@@ -90,8 +89,8 @@ func Credential(headers ...string) Key {
 
 // Cookie counts by the SHA-256, in hexadecimal, of the value of a cookie, without quotation marks
 // around it and with its escapes decoded. The key of a request without the cookie is "". A request is
-// answered with 400 if it has the cookie several times with different values, or one that some servers
-// take for it, such as session for SESSION.
+// answered with 400 if it has the cookie several times with different values, or a cookie that some
+// servers take for it, such as session for SESSION.
 func Cookie(name string) Key {
 	return func(r *http.Request) string {
 		header, ok := headerValue(r, "Cookie")
@@ -106,7 +105,7 @@ func Cookie(name string) Key {
 	}
 }
 
-// hashed is the key of a secret; "" has none.
+// hashed is the key of a secret; "" for "".
 func hashed(secret string) string {
 	if secret == "" {
 		return ""
@@ -119,9 +118,9 @@ func hashed(secret string) string {
 // longer than MaxKey, also after Join, so such requests are refused.
 var ambiguous = strings.Repeat("?", stint.MaxKey+1)
 
-// Subject is a Key that counts by the subject of the request's context, which a middleware before has set
-// by stint.WithSubject when it has verified who asks. Without one, the key is "". A Guard without a Key
-// counts by the same subject.
+// Subject is a Key that counts by the subject of the request's context, which an outer middleware has
+// verified and set by stint.WithSubject. Without one, the key is "". A Guard without a Key counts by the
+// same subject.
 func Subject(r *http.Request) string {
 	subject, _ := strings.CutPrefix(stint.Caller(stint.WithClient(r.Context(), "")), "subject=")
 	return subject

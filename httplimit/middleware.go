@@ -22,10 +22,10 @@ import (
 //     has a method Detail() string, that returns a sentence for the client
 //   - 503 with Retry-After, nothing could be decided, or there is no room; see
 //     MaxInFlight and Overloaded
-//   - what an error with a method Refuse(http.ResponseWriter, *http.Request) answers
+//   - the answer of an error with a method Refuse(http.ResponseWriter, *http.Request)
 //
-// The headers of a Dialect are set before the handler runs, and it may change them. A
-// request that was delayed has the headers of when it was decided. See Wrap for proxies.
+// The headers of a Dialect are set before the handler runs, which may change them. A
+// delayed request has the headers of the instant when it was decided. See Wrap for proxies.
 //
 // The zero Middleware limits each client address to 100 per 1m, in memory.
 type Middleware struct {
@@ -38,22 +38,22 @@ type Middleware struct {
 	Clients *Clients
 	// Dialect selects the rate limit headers. 0: XRateLimit.
 	Dialect Dialect
-	// OnError says how requests are decided that the Store does not decide, for all that Decide asks
-	// with their context and that does not say it itself (stint.Ask.OnError). The zero OnError is
-	// that of the Limiter, else stint.OnErrorLocal; stint.OnErrorAllow lets requests pass, and
-	// stint.OnErrorDeny answers 503. docs/reliability.md has a table of who wins.
+	// OnError says how to decide when the Store does not, for asks that Decide makes with the
+	// request's context and without their own OnError. The zero OnError is that of the Limiter, else
+	// stint.OnErrorLocal; stint.OnErrorAllow lets requests pass, and stint.OnErrorDeny answers 503.
+	// docs/reliability.md has a table of which one wins.
 	OnError stint.OnError
-	// Undecided gets the error of Decide where OnError leaves one, and returns whether the request
-	// passes, without headers. It is not called for errors that wrap stint.ErrRequest, which are the
-	// client's fault, nor for those with a method Refuse, such as Overloaded. nil: no
-	// undecided request passes.
+	// Undecided is called if Decide still returns an error, and returns whether the request passes,
+	// without headers. It is not called for errors that wrap stint.ErrRequest, which are the
+	// client's fault, nor for those with a method Refuse, such as Overloaded. nil: no undecided
+	// request passes.
 	Undecided func(r *http.Request, err error) (pass bool)
 	// Refused answers a request that a limit, a ban or a list refuses: with 429, or 403 if a is
 	// Blocked. The headers of the Dialect and Retry-After are set. nil: problem details.
 	Refused func(w http.ResponseWriter, r *http.Request, a *Answer)
-	// Refusals is the format in which requests are answered that a limit or a ban refuses, and Errors
-	// that of all other answers; where Refusals has no part of its own, such as no bodies, that of Errors
-	// counts. nil: problem details, or what the context of a request has; see WithErrorFormat.
+	// Refusals is the format of refusals by a limit or a ban, and Errors is the format of all other
+	// answers. Parts that Refusals lacks, such as bodies, are those of Errors. nil: the format in the
+	// request's context, see WithErrorFormat, else problem details.
 	Refusals, Errors *ErrorFormat
 	// MaxDelayed is how many requests may be delayed at once, including those that are being
 	// decided; see Answer.Shape. A request without a place is refused if it would have to
@@ -81,8 +81,9 @@ type Middleware struct {
 	// Violations sets the header Stint-Violations on refusals that count as violations, as
 	// 4;warn-after=3;ban-after=5, without what the penalty does not set.
 	Violations bool
-	// CORS lets pages of other origins read refusals, with the headers of Refusals and Errors, and
-	// the headers about limits of all responses. Preflights are answered, and do not reach the handler. nil: nothing is done.
+	// CORS lets pages of other origins read refusals, with the headers of Refusals and Errors, and the
+	// headers about limits of all responses. Preflights are answered and do not reach the handler. nil: no
+	// CORS.
 	CORS *CORS
 }
 
@@ -99,11 +100,11 @@ const (
 // and clears all of them if the upstream sends an interim (1xx) response; set them again
 // in its ModifyResponse. If one Middleware wraps another, the inner one's headers stay.
 //
-// Put a handler for h2c around this one, not within: it takes over a connection, and the
-// requests on it would not be limited.
+// Put a handler for h2c around this one, not within: it takes over a connection, and
+// requests on that would not be limited.
 //
 // If the client of a delayed request leaves, the request ends and refunds its units, but
-// not its place in the queue, which those behind it may take; see Shape. net/http notices
+// not its place in the queue, which later requests may take; see Shape. net/http notices
 // this with HTTP/1 only if the request has no body or the body has been read.
 func (m Middleware) Wrap(next http.Handler) http.Handler {
 	h := m.handler()
@@ -174,13 +175,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		watched := watch(w, r, &a)
 		defer watched.leave()
 		h.next.ServeHTTP(watched, r)
-		watched.final(http.StatusOK) // net/http writes it now, if the handler wrote nothing
+		watched.final(http.StatusOK) // net/http writes 200 now if the handler wrote nothing
 		return
 	}
 	h.next.ServeHTTP(w, r)
 }
 
-// preflight answers a preflight, after it was decided if it is to be.
+// preflight answers a preflight, after Decide if DecidePreflights is set.
 func (h *handler) preflight(w http.ResponseWriter, r *http.Request) {
 	if h.CORS.DecidePreflights {
 		h.decidePreflight(r)
@@ -203,7 +204,8 @@ func (h *handler) decidePreflight(r *http.Request) {
 }
 
 // begin decides r, which it may replace. It sets the headers of a request that passes, and answers
-// the others. If it passes and there is a cap on requests in flight, the caller leaves place at its end.
+// the others. If r passes and there is a cap on requests in flight, the caller must leave place at the
+// end.
 func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request, a Answer, place room.Place, pass bool) {
 	r = h.CORS.With(h.Dialect.with(r))
 	if h.Errors != nil {
@@ -244,7 +246,7 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 	if pass {
 		return r, a, place, true
 	}
-	told := a // a would be on the heap otherwise, for every request
+	told := a // else a would be on the heap for every request
 	if h.Refused != nil {
 		h.Refused(w, r, &told)
 	} else {
@@ -257,7 +259,7 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request
 // errCanceled is returned for a request whose context ended while it was delayed.
 var errCanceled = errors.New("request canceled while delayed")
 
-// decide calls Decide, and delays r for as long as the answer says. It may replace r.
+// decide calls Decide, and delays r by the answer's Delay. It may replace r.
 func (h *handler) decide(r *http.Request) (_ *http.Request, a Answer, err error) {
 	maxDelay, place := h.queue.enter(r)
 	if maxDelay > 0 {
@@ -318,8 +320,8 @@ func unavailable(w http.ResponseWriter, r *http.Request, detail string) {
 	p.write(w, r)
 }
 
-// queue bounds the requests that are delayed, since each costs a goroutine and a
-// connection. The leaky bucket has ordered their delays, and waiting keeps that order.
+// queue bounds the delayed requests, because each costs a goroutine and a connection. The
+// leaky bucket has ordered their delays, and waiting keeps that order.
 type queue struct {
 	room    *room.Room
 	waiting *places.Waiting

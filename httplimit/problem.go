@@ -11,8 +11,8 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// problem is the body of a refusal; see Problem. It holds nothing that the client sent,
-// neither keys nor headers.
+// problem is the body of a refusal; see Problem. It contains nothing that the client sent,
+// such as keys or headers.
 type problem struct {
 	Type       string `json:"type"`
 	Title      string `json:"title,omitempty"` // a status without a name has none
@@ -27,7 +27,7 @@ type problem struct {
 	WarnAfter  int64  `json:"warn_after,omitempty"`
 	BanAfter   int64  `json:"ban_after,omitempty"`
 	amount     int64  // of the limit
-	// Error is for the clients of OpenAI and Anthropic, which report nothing else.
+	// Error is for clients of OpenAI and Anthropic, which report only this.
 	Error *apiError `json:"error,omitempty"`
 
 	format  *ErrorFormat // nil: that of the request's context
@@ -35,19 +35,18 @@ type problem struct {
 	answer  *Answer      // nil: nothing was decided
 }
 
-// apiError is an error as the clients of OpenAI and Anthropic read it. The type is as Anthropic has
-// them, and the code as OpenAI has them.
+// apiError is an error for clients of OpenAI and Anthropic, with a type of Anthropic and a code of
+// OpenAI.
 type apiError struct {
 	Type    string `json:"type"`
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message"`
 }
 
-// apiKey is the key of a request's context under which the value says that its client is one of
-// OpenAI or Anthropic.
+// apiKey is the context key which marks requests of clients of OpenAI or Anthropic.
 type apiKey struct{}
 
-// with is r for problems, which have what clients of d read.
+// with returns r, marked so that problems have the error that clients of d read.
 func (d Dialect) with(r *http.Request) *http.Request {
 	if d&(OpenAI|Anthropic) == 0 {
 		return r
@@ -58,7 +57,7 @@ func (d Dialect) with(r *http.Request) *http.Request {
 func (p *problem) apiError() *apiError {
 	e := &apiError{Type: "api_error", Message: p.Detail}
 	status := p.Status
-	if p.counted { // whatever status its format gives it
+	if p.counted { // whatever status its format has
 		status = http.StatusTooManyRequests
 	}
 	switch status {
@@ -91,7 +90,7 @@ func (p *problem) apiError() *apiError {
 // warn_after and ban_after. With the dialects OpenAI and Anthropic, each problem has error; see
 // OpenAI.
 //
-// Where the context of r has an ErrorFormat, Problem answers in that; see WithErrorFormat.
+// If the context of r has an ErrorFormat, Problem answers in that; see WithErrorFormat.
 func Problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	p := problem{Status: status, Detail: detail}
 	p.write(w, r)
@@ -170,9 +169,8 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 	return p
 }
 
-// Detail returns the sentence for the client of a request that a refuses, as the detail of a
-// problem: Message, or a sentence made of the Decision. retryAfter is when to retry; 0: no wait
-// would help.
+// Detail returns the sentence for a client that a refuses, as in problem details: Message, or a
+// sentence made from the Decision. retryAfter is when to retry; 0: no wait would help.
 func (internals) Detail(a *Answer, d Dialect, retryAfter time.Duration) string {
 	return refusal(a, d, int64((retryAfter+time.Second-1)/time.Second)).Detail
 }

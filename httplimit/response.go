@@ -16,12 +16,12 @@ import (
 	"github.com/stintdev/stint/internal/usage"
 )
 
-// Response is what is known of a response when its request has ended; see Answer.OnEnd.
+// Response describes a response when its request has ended; see Answer.OnEnd.
 type Response struct {
 	// Status is the final status; 101 if the handler hijacked the connection; 0 if there was
 	// none, because the handler panicked first.
 	Status int
-	// Header is that of the response, and its trailers.
+	// Header has the headers of the response and its trailers.
 	Header http.Header
 	// Bytes is how many bytes of the body were written, or of a hijacked connection.
 	Bytes int64
@@ -32,11 +32,11 @@ type Response struct {
 }
 
 // JSON returns the last value that the response had at one of Answer.Usage: a string, bool, int64
-// or float64, or a []any or map[string]any of those. A path has the names of members of objects and
-// the indices of elements of lists. The response is one JSON value, several that follow each other in
-// lines or otherwise, or server-sent events, whatever its content type; it may be compressed by gzip,
-// deflate, br or zstd. If it is a list, path is also looked for in each of its objects. JSON is not
-// ok if the response had no value there but null, or one of more than 64 KiB, or could not be read.
+// or float64, or a []any or map[string]any of those. A path has names of object members and indices
+// of list elements. The response is one JSON value, several in a row, in lines or otherwise, or
+// server-sent events, whatever its content type; it may be compressed by gzip, deflate, br or zstd.
+// If it is a list, path is also looked up in each of its objects. JSON is not ok if the response had
+// no value or only null there, or one of more than 64 KiB, or could not be read.
 func (r *Response) JSON(path []string) (value any, ok bool) {
 	if r.usage == nil {
 		return nil, false
@@ -44,9 +44,9 @@ func (r *Response) JSON(path []string) (value any, ok bool) {
 	return r.usage.Value(path)
 }
 
-// Passed returns how much of the response JSON has read: its bytes without compression, and its
-// server-sent events, lines or other parts that are JSON, or the objects of the list that it is. Both
-// are 0 if JSON reads nothing.
+// Passed returns how much of the response JSON has read: the bytes without compression, and the
+// number of server-sent events, lines or other parts that are JSON, or of objects if it is a list.
+// Both are 0 if JSON reads nothing.
 func (r *Response) Passed() (bytes, events int64) {
 	if r.usage == nil {
 		return 0, 0
@@ -54,8 +54,8 @@ func (r *Response) Passed() (bytes, events int64) {
 	return r.usage.Passed()
 }
 
-// Unreadable returns why JSON could not read the response, or not to its end. nil: it could, or
-// had nothing to read.
+// Unreadable returns why JSON could not read the response to its end. nil: it could, or had
+// nothing to read.
 func (r *Response) Unreadable() error {
 	if r.usage == nil {
 		return nil
@@ -63,8 +63,8 @@ func (r *Response) Unreadable() error {
 	return r.usage.Err()
 }
 
-// watchedWriter calls what an Answer has to be called about its response. Unwrap gives
-// http.ResponseController the methods that it lacks.
+// watchedWriter calls an Answer's OnStatus and OnEnd. Unwrap gives http.ResponseController
+// the methods that it lacks.
 type watchedWriter struct {
 	http.ResponseWriter
 	ctx      context.Context
@@ -128,7 +128,7 @@ func (w *watchedWriter) passed(b []byte) {
 }
 
 // leave records that the handler has returned, or that the connection it hijacked is closed. It
-// calls onEnd after the last of them.
+// calls onEnd after both.
 func (w *watchedWriter) leave() {
 	if w.onEnd == nil {
 		return

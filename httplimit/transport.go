@@ -13,19 +13,19 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// Transport is an http.RoundTripper that keeps outgoing requests within a limit, by
-// default a separate one for each host. Requests wait for their turn as long as their
-// context allows (see stint.Limiter.WaitN), or are refused. A request that is refused or
-// cannot be decided is not sent. A Transport is safe for concurrent use. Do not copy it
-// or change its fields after first use.
+// Transport is an http.RoundTripper that keeps outgoing requests within a limit, by default
+// per host. Requests wait for their turn as long as their context allows (see
+// stint.Limiter.WaitN), or are refused. A request that is refused or cannot be decided is
+// not sent. A Transport is safe for concurrent use. Do not copy it or change its fields
+// after first use.
 //
 // If Limit is held, such as "20 in_flight", a request holds its unit until the body of its response
 // is closed, is read to its end, or fails; until its context ends; or until Base returns an error. A
 // connection that changed its protocol (101) holds until its body is closed. Then the unit is charged,
-// but for an in-flight limit, which charges nothing.
+// except under an in-flight limit.
 //
-// Each redirect that an http.Client follows counts as a request. Transport sends no request again. It
-// ignores a server's Retry-After unless MaxPause is set.
+// Each redirect that an http.Client follows counts as a request. Transport does not retry. It ignores
+// a server's Retry-After unless MaxPause is set.
 type Transport struct {
 	// Limit is the limit of each key. Give it a name if the Limiter's Store is shared; see By. nil: 100
 	// per 1m.
@@ -36,16 +36,16 @@ type Transport struct {
 	// Key returns the key that a request counts under. nil: the URL's host in lower case, with
 	// the port unless it is the scheme's default.
 	Key Key
-	// Anonymous says what becomes of requests whose key is "". The zero Anonymous refuses them.
+	// Anonymous says what happens to requests whose key is "". The zero Anonymous refuses them.
 	Anonymous stint.Anonymous
 	// Refuse makes RoundTrip return a *stint.RefusedError instead of waiting. It does
 	// not wait for a leaky bucket's delay either.
 	Refuse bool
-	// MaxPause is the longest Retry-After that is obeyed, such as time.Minute: after a response of
-	// 429 or 503 with a Retry-After, requests with its key wait, or are refused, until the time that
-	// it names, at most for MaxPause. The response goes to the caller. See stint.Limiter.Pause:
-	// all that asks Limiter for the key obeys, whatever the limit, and so do the Transports with
-	// MaxPause of other processes over the same Store. 0: Retry-After is ignored.
+	// MaxPause is the longest pause for a Retry-After, such as time.Minute: after a response of 429
+	// or 503 with a Retry-After, requests with the same key wait, or are refused, for that time, at
+	// most for MaxPause. The caller gets the response. The pause applies to all requests for the key
+	// through Limiter, whatever the limit, and to Transports with MaxPause of other processes over
+	// the same Store; see stint.Limiter.Pause. 0: Retry-After is ignored.
 	MaxPause time.Duration
 	// Base sends the requests that pass. nil: http.DefaultTransport.
 	Base http.RoundTripper
@@ -68,7 +68,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.send(r, key, &heldCall{ctx: r.Context(), held: held})
 }
 
-// send sends r, which counts under key and holds h.
+// send sends r, with its key and its hold h.
 func (t *Transport) send(r *http.Request, key string, h *heldCall) (resp *http.Response, err error) {
 	defer func() {
 		if resp == nil { // also if Base panics
@@ -80,7 +80,7 @@ func (t *Transport) send(r *http.Request, key string, h *heldCall) (resp *http.R
 		return nil, err
 	}
 	if t.MaxPause > 0 && key != "" {
-		t.obey(r.Context(), key, resp) // before another request gets what this one holds
+		t.obey(r.Context(), key, resp) // before another request gets this one's unit
 	}
 	if h.held != nil {
 		h.until(resp)
@@ -88,8 +88,8 @@ func (t *Transport) send(r *http.Request, key string, h *heldCall) (resp *http.R
 	return resp, err
 }
 
-// take waits until r may be sent, or refuses it. It returns the key that r counts under, "": none, and
-// what it holds; nil: nothing.
+// take waits until r may be sent, or refuses it. It returns r's key ("": none) and its hold (nil:
+// none).
 func (t *Transport) take(r *http.Request) (key string, held *stint.Reservation, err error) {
 	t.once.Do(func() {
 		if t.in = &t.memory; t.Limiter != nil {
@@ -125,11 +125,11 @@ func (t *Transport) obey(ctx context.Context, key string, resp *http.Response) {
 	}
 }
 
-// retryAfter is the wait that the Retry-After of h names, in seconds or as a date; 0: none.
+// retryAfter is the wait in the Retry-After of h, in seconds or as a date; 0: none.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	seconds, err := strconv.ParseUint(text, 10, 32)
-	if err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
+	if err == nil || errors.Is(err, strconv.ErrRange) { // then seconds is the largest number
 		return time.Duration(seconds) * time.Second
 	}
 	at, err := http.ParseTime(text)
@@ -160,7 +160,7 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// usualPorts are left out, so that a host has one key.
+// usualPorts are left out of keys, so that a host has one key.
 var usualPorts = map[string]string{"http": ":80", "https": ":443"}
 
 func host(r *http.Request) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// unit is what the limit of Each[i] counts; empty: it is not said.
+// unit is what the limit of Each[i] counts; empty: not known.
 func (a *Answer) unit(i int) string {
 	if i < len(a.Units) {
 		return a.Units[i]
@@ -18,7 +18,7 @@ func (a *Answer) unit(i int) string {
 	return ""
 }
 
-// decidingUnit is what the limit that decided counts; empty: it is not said.
+// decidingUnit is what the limit that decided counts; empty: not known.
 func (a *Answer) decidingUnit() string {
 	for i := range a.Each {
 		if e := &a.Each[i]; e.Limit == a.Limit && e.Key == a.Key {
@@ -28,8 +28,8 @@ func (a *Answer) decidingUnit() string {
 	return ""
 }
 
-// setUnits sets the headers of OpenAI and Anthropic: for each unit those of the limit that is the
-// first to refuse.
+// setUnits sets the headers of OpenAI and Anthropic: for each unit, about the limit that will
+// refuse first.
 func (w *waits) setUnits(h http.Header, a *Answer, d Dialect) {
 	each := a.Each
 	if len(each) == 0 {
@@ -62,11 +62,11 @@ func (w *waits) setUnits(h http.Header, a *Answer, d Dialect) {
 	}
 }
 
-// longestRetry is the longest wait that a client of OpenAI or Anthropic is asked to take by itself.
-// These clients sleep for as long as they are told, and some take more than 24 days for nothing.
+// longestRetry is the longest wait after which clients of OpenAI or Anthropic are asked to retry by
+// themselves. They sleep for any time given, and some do not sleep at all if it is above 24 days.
 const longestRetry = time.Minute
 
-// setRetry sets the headers by which the clients of OpenAI and Anthropic retry a refused request.
+// setRetry sets the headers that control retries by clients of OpenAI and Anthropic.
 func (w *waits) setRetry(h http.Header, a *Answer) {
 	longest := time.Duration(w.retry) * time.Second
 	if longest == 0 || longest > longestRetry {
@@ -98,7 +98,7 @@ func roundUp(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// unitName is a unit as part of the name of a header.
+// unitName is a unit in the form of a header name.
 func unitName(unit string) string {
 	if unit == "" {
 		return "requests"

@@ -14,13 +14,13 @@ import (
 // Watch decides like d, and also counts responses with the given statuses as violations
 // of the key under the penalty p: 401 to ban clients that guess passwords, 404 to ban
 // scanners. While a ban runs, it refuses the key's requests. It does not watch requests
-// whose key is "". nil means, for d, that only bans refuse and no headers are set; for l,
-// a Limiter in memory. It panics without key, p or statuses. It asks l as By does.
+// whose key is "". A nil d: only bans refuse, and no headers are set. A nil l: a Limiter in
+// memory. It panics without key, p or statuses. It asks l as By does.
 //
 //	decide := httplimit.Watch(nil, &limiter, clients.Key, penalty, http.StatusUnauthorized)
 //
-// Each request costs a call of the store before d's own. Each violation costs another
-// while the response waits; if that call fails, the violation is lost.
+// Each request costs a call of the store before those of d. Each violation costs another
+// while the response waits; if it fails, the violation is lost.
 func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...int) Decide {
 	if key == nil || p == nil || len(statuses) == 0 {
 		panic("httplimit: Watch needs a key, a penalty and statuses")

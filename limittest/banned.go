@@ -16,8 +16,8 @@ import (
 
 const recordSteps = 400
 
-// checkRecords asks a store and a Model the same by their own clocks, under penalties of hours,
-// and compares their records after each step.
+// checkRecords makes the same requests to a store and a Model by their own clocks, under penalties
+// of hours, and compares their records after each step.
 func checkRecords(t testing.TB, e *env) {
 	store := e.open()
 	inspector, ok := stint.As[stint.Inspector](store)
@@ -34,10 +34,10 @@ func checkRecords(t testing.TB, e *env) {
 	c.checkForgotten()
 }
 
-// oddKeys are hard to tell apart, and one is longer than stores like.
+// oddKeys are hard to tell apart, and some are very long.
 var oddKeys = []string{"a", "a}p:records", "{a}", "1:a", "#a", "\x00\xff", "}", strings.Repeat("k", 64), strings.Repeat("k", 65), strings.Repeat("k", stint.MaxKey)}
 
-// The penalties of checkRecords, and a limit that nobody comes back from.
+// The penalties of checkRecords, and a limit that stays exhausted.
 var (
 	recordPenalties = []*stint.Penalty{
 		mustPenalty(stint.PenaltySpec{WarnAfter: 2, BanAfter: 3, BanFor: 2 * time.Hour, ForgetAfter: 100 * time.Hour, Growth: 2}),
@@ -55,13 +55,13 @@ type records struct {
 	model     Model
 	keys      []string
 	told      map[string][]string // by key
-	// spans are, for each record, the longest that a step took which may have
-	// imposed its ban: store and model did so at different instants of it.
+	// spans has, for each record, the duration of the longest step that may have imposed its ban:
+	// store and model did so at different instants of it.
 	spans map[recordID]time.Duration
 }
 
-// took is how long something has taken, by the clock or by the count of time, whichever says
-// more: they differ where the clock is set.
+// took is the time since began, by the wall clock or the monotonic clock, whichever is longer: they
+// differ if the clock is set.
 func took(began time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(began), now.Round(0).Sub(began.Round(0)).Abs())
@@ -90,7 +90,7 @@ func (c *records) step() {
 		}
 	default:
 		if n == 9 {
-			a.Limit, a.Cost = nil, 0 // the ban alone
+			a.Limit, a.Cost = nil, 0 // only the ban
 		}
 		got, err = c.store.Take(ctx, &stint.Request{Asks: []stint.Ask{a}}, nil)
 		want, _ = c.model.Take(ctx, &stint.Request{Asks: []stint.Ask{a}}, nil)
@@ -102,7 +102,7 @@ func (c *records) step() {
 	}
 	record, err := c.inspector.Record(ctx, a.Key, a.Penalty)
 	wanted, _ := c.model.Record(ctx, a.Key, a.Penalty)
-	// Of a step that took long, both halves did: the change and the reading.
+	// If a step took long, both of its halves may have: the change and the reading.
 	id, span := recordID{a.Key, a.Penalty.Spec().Name}, took(began)
 	c.spans[id] = max(c.spans[id], span)
 	if err != nil || !c.alike(record, wanted, id, span) {
@@ -110,7 +110,7 @@ func (c *records) step() {
 	}
 }
 
-// alike compares records read within a span, by which what is left of bans may differ.
+// alike compares records that were read within a span; the rest of their bans may differ by it.
 func (c *records) alike(got, want stint.Record, id recordID, span time.Duration) bool {
 	const rounding = 2 * time.Millisecond
 	apart := (got.BanLeft - want.BanLeft).Abs()
@@ -132,8 +132,8 @@ func (c *records) checkBanned() {
 	if err != nil || len(got) != len(want) || len(want) < 3 {
 		c.Fatalf("Banned: %d bans, %v; want %d, and several:\n%+v", len(got), err, len(want), want)
 	}
-	// Those with a key first, so that a hash can only stand for what is left; and in
-	// the order of their ends, so that of several hashes none takes another's place.
+	// Those with a key first, so that a hash can only match the rest; and by their ends, so that no
+	// hash takes the place of another.
 	byEnd := func(a, b stint.Record) int {
 		return cmp.Or(strings.Compare(fmt.Sprint(a.Hashed), fmt.Sprint(b.Hashed)), cmp.Compare(a.BanLeft, b.BanLeft))
 	}
@@ -171,7 +171,7 @@ func bansOf(ctx context.Context, s stint.Inspector) (all []stint.Record, err err
 	return all, err
 }
 
-// checkForgotten looks at a record after its time: nothing counts any more.
+// checkForgotten reads a record after its time: nothing counts any more.
 func (c *records) checkForgotten() {
 	const briefly = 5 * time.Millisecond
 	p := mustPenalty(stint.PenaltySpec{Name: "briefly", WarnAfter: 9, BanAfter: 1, BanFor: briefly, ForgetAfter: briefly})
@@ -183,7 +183,7 @@ func (c *records) checkForgotten() {
 	if _, err := s.Violate(ctx, &stint.Request{Asks: []stint.Ask{{Key: "a", Penalty: p}}}); err != nil {
 		c.Fatalf("Violate: %v", err)
 	}
-	time.Sleep(4 * briefly) // of a store's own clock, which may be anywhere
+	time.Sleep(4 * briefly) // by a store's own clock, which may differ
 	want := stint.Record{Key: "a", Penalty: "briefly"}
 	if got, err := c.inspector.Record(ctx, "a", p); err != nil || got != want {
 		c.Errorf("Record of what is forgotten: %+v, %v, want %+v", got, err, want)

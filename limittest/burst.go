@@ -19,7 +19,7 @@ const (
 	burstPeriod = time.Minute
 )
 
-// checkBurst lets a crowd fall on one key, by the store's own clock.
+// checkBurst sends a crowd of requests for one key, by the store's own clock.
 func checkBurst(t testing.TB, e *env) {
 	stores := e.fleet()
 	for _, limit := range oneOfEach(burstAmount, burstPeriod, "") {
@@ -80,7 +80,7 @@ func (b *burst) run() error {
 	crowd.Wait()
 	b.took = time.Since(began)
 	b.admitted = admitted.Load()
-	// The first call tells how long its window lasts, from the run's beginning or later.
+	// The first answer says how long its window lasts, from the start of the run or later.
 	b.crossed = b.took >= first.ResetAfter
 	select {
 	case err = <-errs:
@@ -94,7 +94,7 @@ func (b *burst) take(n int) (stint.Decision, error) {
 	return b.stores[n%len(b.stores)].Take(context.Background(), &r, nil)
 }
 
-// check compares what was admitted with what the limit holds, and what came back meanwhile.
+// check compares the admitted units with the limit and the units that came back meanwhile.
 func (b *burst) check(t testing.TB) {
 	t.Helper()
 	if b.took > burstPeriod*9/10 {

@@ -3,12 +3,12 @@ package limittest
 import (
 	"sync"
 	"time"
-	_ "time/tzdata" // a machine may have no database of time zones
+	_ "time/tzdata" // a machine may lack a time zone database
 
 	"github.com/stintdev/stint"
 )
 
-// calendar is stint.Calendar, read word by word: it looks at the clocks of a zone.
+// calendar implements the words of stint.Calendar: it looks at the clocks of a zone.
 type calendar struct {
 	stint.Calendar
 	zone   *time.Location
@@ -19,7 +19,7 @@ func calendarOf(c stint.Calendar) calendar {
 	all := calendar{Calendar: c, starts: time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)}
 	var err error
 	if all.zone, err = time.LoadLocation(c.Zone); err != nil {
-		panic(err) // there is a Limit of it
+		panic(err) // there is a Limit with it
 	}
 	switch {
 	case c.Starts == "":
@@ -40,7 +40,7 @@ func (c *calendar) length() int64 {
 	return days[c.Unit] * 24 * 3600 * second
 }
 
-// starting tells whether a window begins with a date.
+// starting reports whether a window begins with a date.
 func (c *calendar) starting(date time.Time) bool {
 	last := date.AddDate(0, 0, 1).Day() == 1 // of its month
 	switch c.Unit {
@@ -64,7 +64,7 @@ func (c *calendar) starting(date time.Time) bool {
 
 func upper(day string) string { return string(day[0]-'a'+'A') + day[1:] }
 
-// window is the one of an instant, µs.
+// window returns the window of an instant, µs.
 func (c *calendar) window(at int64) (start, end int64) {
 	const day = 24 * time.Hour
 	later := micros(c.length()) + 5*day // the next window has begun by then
@@ -87,8 +87,8 @@ type dateIn struct {
 	date int64
 }
 
-// begins is the first instant at which a clock of the zone shows a date or a later one. It looks at
-// the clock each half minute.
+// begins is the first instant at which a clock of the zone shows a date or a later one. It checks
+// each half minute.
 func (c *calendar) begins(date time.Time) int64 {
 	key := dateIn{c.zone.String(), date.Unix()}
 	if at, ok := begun.Load(key); ok {
@@ -104,7 +104,7 @@ func (c *calendar) begins(date time.Time) int64 {
 	}
 }
 
-// calendar draws one whose windows are at most so many µs long.
+// calendar draws a Calendar with windows of at most longest µs.
 func (s *script) calendar(longest int64) stint.Calendar {
 	for {
 		c := stint.Calendar{Unit: pick(s, stint.Day, stint.Day, stint.Week, stint.Month, stint.Year)}

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkClocks: a clock that jumps, as when another machine takes over, admits at most a burst a
-// jump beyond the limit, and locks no key for longer than a period beyond its wait.
+// checkClocks: a clock that jumps, as when another machine takes over, admits at most a burst per
+// jump beyond the limit, and blocks no key for longer than a period beyond its wait.
 func checkClocks(t testing.TB, e *env) {
 	w := &world{store: e.open()}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -20,7 +20,7 @@ func checkClocks(t testing.TB, e *env) {
 	})
 }
 
-// admission is what was admitted, on a clock that does not jump.
+// admission is an admitted request, on a clock that does not jump.
 type admission struct {
 	at, units int64
 	jumps     int // before it
@@ -76,7 +76,7 @@ func jumpy(t *trial) {
 	}
 }
 
-// burstOf is what a limit lets through at most within a period.
+// burstOf is the most that a limit admits within a period.
 func burstOf(l *stint.Limit) (burst, refill int64) {
 	switch s := l.Spec(); s.Algorithm {
 	case stint.TokenBucket, stint.LeakyBucket:
@@ -89,7 +89,7 @@ func burstOf(l *stint.Limit) (burst, refill int64) {
 	}
 }
 
-// checkClocksOfBans lets the clock jump under a ban: it ends within twice its length.
+// checkClocksOfBans lets the clock jump during a ban: it ends within twice its length.
 func checkClocksOfBans(t testing.TB, e *env) {
 	p := mustPenalty(stint.PenaltySpec{BanAfter: 1, BanFor: time.Minute})
 	l := mustLimit(stint.Spec{Amount: 1, Period: time.Second})

@@ -17,17 +17,17 @@ type history struct {
 
 type charge struct {
 	at    int64 // µs
-	units int64 // what is left of it, after units were refunded
-	// level is what a bucket held after this charge, and under its limit: levels are rounded up when
-	// a limit changes, so they are part of the history.
+	units int64 // the rest of it, after refunds
+	// level is a bucket's level after this charge, under its limit: levels are rounded up when a
+	// limit changes, so they are part of the history.
 	level *big.Rat
 	under *terms
 }
 
-// terms is a limit in the words of the contract.
+// terms has a limit's numbers, named as in the contract.
 type terms struct {
 	algorithm stint.Algorithm
-	capacity  int64 // C, or N where there is no burst
+	capacity  int64 // C, or N without a burst
 	period    int64 // P in µs; of the calendar, about how long a window is
 	calendar  *calendar
 	tick      int64    // µs
@@ -41,7 +41,7 @@ var exact = big.NewInt(1 << 52)
 
 func termsOf(l *stint.Limit) *terms {
 	s := l.Spec()
-	if isExtreme(l) { // of no units, or of more than anybody has
+	if isExtreme(l) { // of no units, or unlimited
 		s = stint.Spec{Algorithm: stint.FixedWindow, Amount: s.Amount, Period: time.Second}
 	}
 	m := &terms{algorithm: s.Algorithm, capacity: s.Amount, period: s.Period.Microseconds(), tick: 1, buckets: subWindows(&s)}
@@ -110,10 +110,10 @@ func (m *terms) window(t int64) (start, end int64) {
 	return t / m.period * m.period, (t/m.period + 1) * m.period
 }
 
-// How a charge counts at a later instant.
+// The ways in which a charge counts at a later instant.
 const (
 	notAtAll = iota
-	inPart   // by the share of its sub-window that the period still covers
+	inPart   // in proportion to the part of its sub-window within the period
 	inFull
 )
 
@@ -140,7 +140,7 @@ func (m *terms) share(charged, t int64) int {
 	return notAtAll
 }
 
-// level is how full a bucket is at t, in whole parts of this limit's units.
+// level is the level of a bucket at t, in whole parts of this limit's units.
 func (h *history) level(m *terms, t int64) *big.Rat {
 	if len(h.charges) == 0 {
 		return units(0)
@@ -158,7 +158,7 @@ func (h *history) level(m *terms, t int64) *big.Rat {
 }
 
 // dry is the instant from which a bucket is empty under its last charge's limit. A store may have
-// dropped it then, so it stays empty under every other.
+// dropped it then, so it stays empty under every other limit.
 func (h *history) dry() int64 {
 	c := &h.charges[len(h.charges)-1]
 	under := c.under
@@ -177,7 +177,7 @@ func (h *history) carried(m *terms) *big.Rat {
 	return level
 }
 
-// restated is a level of another limit, rounded up to parts of 1/q and saturated at 2^52.
+// restated converts a level of another limit, rounded up to parts of 1/q and saturated at 2^52.
 func (m *terms) restated(level *big.Rat) *big.Rat {
 	q := m.rate.Denom()
 	parts := ceilInt(new(big.Rat).Mul(level, new(big.Rat).SetInt(q)))
@@ -250,21 +250,21 @@ type look struct {
 	held
 	h   *history
 	now int64 // never before the last charge that counts
-	// asks is how many units are asked for: the cost, or 1 if it is asked whether a hold would be
-	// allowed, which holds says.
+	// asks is how many units are asked for: the cost, or 1 to ask whether a hold would be allowed,
+	// if holds is set.
 	asks  int64
 	holds bool
 }
 
 func (l *look) used() *big.Rat { return l.h.used(l.terms, l.now) }
 
-// room is what is left at most for others if n units are in use.
+// room is the most that may be in use besides n units.
 func (l *look) room(n int64) *big.Rat {
 	return new(big.Rat).Sub(units(l.capacity), units(n))
 }
 
-// roomFor is what may be in use for a to be allowed: it leaves room for the cost and, in a leaky
-// bucket, flows out within MaxDelay.
+// roomFor is how much may be in use if a is to be allowed: it leaves room for the cost and, in a
+// leaky bucket, flows out within MaxDelay.
 func (l *look) roomFor(a *stint.Ask) *big.Rat {
 	room := l.room(l.asks)
 	if l.algorithm != stint.LeakyBucket || a.MaxDelay == 0 {
@@ -288,7 +288,7 @@ func (l *look) remaining() int64 {
 	return max(0, floor(new(big.Rat).Sub(units(l.capacity), l.used()))-l.units)
 }
 
-// retry is the wait of a refusal. busy: what is held refuses, and the wait is a hint.
+// retry is the wait of a refusal. busy: holds refuse, and the wait is a hint.
 func (l *look) retry(a *stint.Ask) (wait time.Duration, busy bool) {
 	if l.asks > l.capacity {
 		return stint.Never, false

@@ -13,13 +13,14 @@ import (
 
 const (
 	briefly = 30 * time.Millisecond
-	// grace is how late an answer may come on a machine that has much to do.
+	// grace is how late an answer may come on a busy machine.
 	grace = time.Second
 	// granule is how far the clocks of a machine's processors may be apart.
 	granule = time.Millisecond
 )
 
-// checkDeadlines asks a store that never answers, several at a time: some may wait for others.
+// checkDeadlines sends several requests at a time to a store that never answers: some may wait for
+// others.
 func checkDeadlines(t testing.TB, e *env) {
 	switch {
 	case e.frozen == nil && keepsDeadlines(e.open()):
@@ -64,7 +65,7 @@ func keepsDeadlines(s stint.Store) bool {
 	return ok && p.KeepsDeadline()
 }
 
-// lateness asks a store that does not answer and says what is wrong with how that ends.
+// lateness asks a store that does not answer, and returns an error if that ends wrongly.
 func lateness(s stint.Store, deadline, left time.Duration) error {
 	began := time.Now() // before the context begins
 	ctx := context.Background()

@@ -7,7 +7,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// spec draws a limit that can be made, with a period of at most so many µs.
+// spec draws a valid limit, with a period of at most longest µs.
 func (s *script) spec(longest int64) stint.Spec {
 	algorithm := stint.Algorithm(s.rng.IntN(5))
 	for {
@@ -43,7 +43,7 @@ func (s *script) trySpec(a stint.Algorithm) stint.Spec {
 	case n < 90: // too large for ticks of 1 µs
 		spec.Amount = s.between(500_000, 100_000_000)
 		spec.Period = pick(s, time.Hour, 3*time.Hour, 24*time.Hour, 7*24*time.Hour)
-	default: // as large as may be
+	default: // as large as possible
 		spec.Amount = s.between(1<<40, 1<<52-1)
 		spec.Period = pick(s, time.Millisecond, time.Second, time.Minute)
 		if bucket {
@@ -94,7 +94,7 @@ func (s *script) variants(l *stint.Limit) []*stint.Limit {
 				spec.Debt = pick(s, spec.Debt, 0, stint.NoDebt, s.between(1, 2*spec.Amount))
 			}
 		}
-		if v, err := stint.NewLimit(spec); err == nil && v.Capacity() > 0 { // 0 has a count of its own
+		if v, err := stint.NewLimit(spec); err == nil && v.Capacity() > 0 { // 0 has its own count
 			all = append(all, v)
 		}
 	}
@@ -117,8 +117,8 @@ func (s *script) changeForget(p *stint.Penalty) {
 	}
 }
 
-// drawPenalties gives some limits a penalty, which several may share. No two bans are of one
-// length: which is named would not be defined.
+// drawPenalties gives some limits a penalty, which several may share. No two bans have the same
+// length: which one is named would be undefined.
 func (s *script) drawPenalties(longest int64) {
 	var penalties []*stint.Penalty
 	var period time.Duration

@@ -6,8 +6,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// certain is the first instant from t on at which the answer does not depend on what the store
-// may have dropped; not ok: it lies beyond the episode.
+// certain is the first instant from t on at which the answer does not depend on counts that the
+// store may have dropped; not ok: it is after the episode.
 func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 	for moved := true; moved; {
 		moved = false
@@ -34,7 +34,7 @@ func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 	return t, t <= s.end
 }
 
-// settled is until when, after t, a store may have dropped what was charged to a; not ok: never.
+// settled is until when, after t, a store may have dropped the charges to a; not ok: never.
 func (s *script) settled(a *stint.Ask, t int64) (u int64, ok bool) {
 	if a.Limit == nil {
 		return 0, false
@@ -47,7 +47,7 @@ func (s *script) settled(a *stint.Ask, t int64) (u int64, ok bool) {
 	return u, t < u
 }
 
-// endless tells whether a bucket, with n units more, would take 2^52 µs or longer to drain, for
+// endless reports whether a bucket, with n more units, would take 2^52 µs or longer to drain, for
 // which the contract defines no answer.
 func (l *look) endless(n int64) bool {
 	return l.rate != nil && l.endlessDebt(min(n, l.capacity))
@@ -60,7 +60,7 @@ func (l *look) endlessDebt(n int64) bool {
 	return tooLarge(l.tick, ceilInt(level.Quo(level, l.rate)))
 }
 
-// saturated tells whether a bucket's level cannot be expressed under its limit.
+// saturated reports whether a bucket's level cannot be expressed under its limit.
 func (l *look) saturated() bool {
 	if l.rate == nil || len(l.h.charges) == 0 {
 		return false
@@ -69,7 +69,7 @@ func (l *look) saturated() bool {
 	return level.Cmp(new(big.Rat).SetFrac(exact, l.rate.Denom())) == 0
 }
 
-// unusedFrom is the instant from which what is charged to a is as if unused.
+// unusedFrom is the instant from which a's count is as if unused.
 func (m *Model) unusedFrom(a *stint.Ask) int64 {
 	h := m.counts[countOf(a)]
 	if h == nil {
@@ -84,7 +84,7 @@ func (m *Model) unusedFrom(a *stint.Ask) int64 {
 	return h.dry()
 }
 
-// cleanFrom is the instant from which a's record is as if there were none.
+// cleanFrom is the instant from which a has no record any more.
 func (m *Model) cleanFrom(a *stint.Ask) int64 {
 	vs := m.records[recordOf(a)]
 	if len(vs) == 0 {
@@ -94,7 +94,7 @@ func (m *Model) cleanFrom(a *stint.Ask) int64 {
 	return max(v.at, v.until) + v.forget
 }
 
-// reforgets tells whether a's last violation was under another ForgetAfter.
+// reforgets reports whether a's last violation was under another ForgetAfter.
 func (m *Model) reforgets(a *stint.Ask) bool {
 	if a.Penalty == nil || len(m.records[recordOf(a)]) == 0 {
 		return false

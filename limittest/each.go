@@ -12,9 +12,9 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// checkTakeBatch asks a store the same twice, under two sets of keys: one by one, and as a batch.
-// Most requests of a batch differ from another one of it in a single thing, since a store may
-// decide together what asks the same.
+// checkTakeBatch sends the same requests twice, under two sets of keys: one by one, and as a batch.
+// Most requests of a batch differ from another one in a single field, because a store may decide
+// equal requests together.
 func checkTakeBatch(t testing.TB, e *env) {
 	store := e.open()
 	each, ok := store.(stint.BatchTaker)
@@ -36,7 +36,7 @@ func checkTakeBatch(t testing.TB, e *env) {
 	}
 }
 
-// What the keys begin with.
+// Prefixes of the keys.
 const (
 	oneByOne = "one by one: "
 	inOneGo  = "in one go: "
@@ -52,16 +52,16 @@ func rename(asks []stint.Ask) {
 type batches struct {
 	rng     *rand.Rand
 	limits  []*stint.Limit
-	some    []*stint.Limit // that requests ask about now: few, so that they fill
+	some    []*stint.Limit // of requests now: few, so that they fill
 	penalty *stint.Penalty
 	holds   bool            // of the store
-	held    []stint.Request // under the keys of one go
+	held    []stint.Request // under one set of keys
 }
 
 func newBatches(seed uint64, s stint.Store) *batches {
 	b := &batches{rng: rand.New(rand.NewPCG(seed, 2)), penalty: mustPenalty(stint.PenaltySpec{WarnAfter: 2, BanAfter: 4, BanFor: 3 * time.Second})}
 	_, b.holds = stint.As[stint.Holder](s)
-	for _, amount := range []int64{3, 4} { // under one name, and so of one count
+	for _, amount := range []int64{3, 4} { // with one name, and so one count
 		b.limits = append(b.limits, oneOfEach(amount, 10*time.Second, "")...)
 		for _, l := range oneOfEach(amount, 10*time.Second, "held") {
 			if spec := l.Spec(); b.holds && spec.Algorithm != stint.LeakyBucket {
@@ -137,7 +137,7 @@ func (b *batches) newID() (id stint.HoldID) {
 	return id
 }
 
-// change changes one thing that a request says, or nothing.
+// change changes one field of a request, or nothing.
 func (b *batches) change(r *stint.Request) {
 	a := &r.Asks[b.rng.IntN(len(r.Asks))]
 	switch b.rng.IntN(10) {
@@ -168,7 +168,7 @@ func takeBatch(t testing.TB, s stint.BatchTaker, batch []stint.Request) []stint.
 	for i, r := range batch {
 		rs[i] = r
 		rs[i].Asks = slices.Clone(r.Asks)
-		if i%3 > 0 { // some do not want to know
+		if i%3 > 0 { // some do not want the answers
 			answers[i].Each = slices.Repeat([]stint.Decision{untouched}, len(r.Asks))
 		}
 	}
@@ -176,7 +176,7 @@ func takeBatch(t testing.TB, s stint.BatchTaker, batch []stint.Request) []stint.
 	return answers
 }
 
-// settle ends some holds under both sets of keys, which must stand alike.
+// settle ends some holds under both sets of keys, which must then be equal.
 func (b *batches) settle(t testing.TB, r *reader, at int64) {
 	t.Helper()
 	for range b.rng.IntN(3) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stintdev/stint/fleet"
 )
 
-// checkEndedContext asks by a Limiter whose caller has left: nothing is charged and no violation counted.
+// checkEndedContext calls a Limiter with ended contexts: nothing is charged and no violation counted.
 func checkEndedContext(t testing.TB, e *env) {
 	store := e.open()
 	limiter := stint.NewLimiter(store)

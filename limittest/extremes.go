@@ -7,8 +7,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkNothingAndUnlimited asks by a Limiter under limits of nothing and without end, alone and beside
-// one that counts.
+// checkNothingAndUnlimited calls a Limiter under limits of 0 and unlimited ones, alone and with one
+// that counts.
 func checkNothingAndUnlimited(t testing.TB, e *env) {
 	free, alsoFree := stint.MustLimit("unlimited"), stint.MustLimit("unlimited")
 	for _, text := range []string{"0 per 1m", "0 per 1h leaky_bucket", "0 per 1m sliding_log", "0 per month", "0 per 1m fixed_window hold", "0 in_flight"} {
@@ -40,7 +40,7 @@ func checkNothingAndUnlimited(t testing.TB, e *env) {
 	}
 }
 
-// isExtreme tells whether l lets nothing or everything pass.
+// isExtreme reports whether l lets nothing or everything pass.
 func isExtreme(l *stint.Limit) bool { return l.Capacity() == 0 || l.IsUnlimited() }
 
 type extremes struct {
@@ -50,7 +50,7 @@ type extremes struct {
 	none, some *stint.Limit
 }
 
-// want asks by Take and by TakeBatch, and refunds or cancels what was allowed but for the first time.
+// want calls Take and TakeBatch, and refunds or cancels all allowed requests but the first.
 func (s *extremes) want(what string, allowed []bool, remaining []int64, asks ...stint.Ask) {
 	s.Helper()
 	all := !slices.Contains(allowed, false)

@@ -13,13 +13,13 @@ import (
 // ErrFault is the error of a Faulty if its Fault has none.
 var ErrFault = errors.New("injected fault")
 
-// Fault says how one call fails. The zero Fault means that it does not.
+// Fault says how one call fails. The zero Fault: it does not.
 type Fault struct {
 	// Err is what the call returns. nil: the context's error if the call hangs, or ErrFault
 	// if the answer is lost.
 	Err error
 	// Lost makes the Store execute the call and lose its answer: the request may be charged
-	// though the call fails. Otherwise a failing call never reaches the Store.
+	// although the call fails. Otherwise a failing call never reaches the Store.
 	Lost bool
 	// Hang makes the call return only when its context is done.
 	Hang bool
@@ -53,7 +53,7 @@ func (f *Faulty) call(ctx context.Context, inner func() error) error {
 		return inner()
 	}
 	if fault.Lost {
-		_ = inner() // how it went is what gets lost
+		_ = inner() // its result is what gets lost
 	}
 	if fault.Hang {
 		<-ctx.Done()
@@ -67,7 +67,7 @@ func (f *Faulty) call(ctx context.Context, inner func() error) error {
 	return fault.Err
 }
 
-// faulty is call for a method with a result, which is zero where the call fails.
+// faulty is call for a method with a result, which is zero if the call fails.
 func faulty[T any](ctx context.Context, f *Faulty, inner func() (T, error)) (T, error) {
 	var result, none T
 	err := f.call(ctx, func() (err error) {
@@ -113,7 +113,7 @@ func (f *Faulty) Violate(ctx context.Context, r *stint.Request) (stint.Decision,
 	return faulty(ctx, f, func() (stint.Decision, error) { return stint.Violate(ctx, f.Store, r) })
 }
 
-// Holds implements stint.Holder. It is one call: a fault affects all that is to be done.
+// Holds implements stint.Holder. It is one call: a fault affects all HoldCalls.
 func (f *Faulty) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
 	err := f.call(ctx, func() error {
 		stint.Holds(ctx, f.Store, at, calls)

@@ -9,7 +9,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkFields holds every field of decisions to the contract and the documentation of stint.
+// checkFields checks every field of decisions against the contract and the documentation of stint.
 func checkFields(t testing.TB, e *env) {
 	store := e.open()
 	for _, s := range scenes {
@@ -17,7 +17,7 @@ func checkFields(t testing.TB, e *env) {
 	}
 }
 
-// noon is an instant at which the windows of a minute begin.
+// noon is an instant at which windows of a minute begin.
 const noon = 1_700_000_040_000_000
 
 const second = 1_000_000
@@ -34,7 +34,7 @@ func (s *stage) ask(at int64, key string, l *stint.Limit, cost int64, p *stint.P
 	return d
 }
 
-// fill takes all that l allows key at noon.
+// fill takes all units that limits allow key at noon.
 func (s *stage) fill(key string, limits ...*stint.Limit) {
 	for _, l := range limits {
 		s.ask(noon, key, l, l.Capacity(), nil)

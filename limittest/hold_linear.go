@@ -12,9 +12,9 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// At one instant a limit that is held is two counters: what is used, and what is held. Racing
-// goroutines hold, settle, renew, release and charge under two keys, also each other's holds, and
-// must get the answers of some order of their calls.
+// At one instant a held limit is two counters: used and held units. Racing goroutines hold, settle,
+// renew, release and charge under two keys, also each other's holds, and must get the answers of
+// some order of their calls.
 
 const (
 	holdRaceCapacity = 6
@@ -26,14 +26,14 @@ const (
 // heldCall is a request that holds, or a call about the hold that a racer's call made.
 type heldCall struct {
 	verb string // hold, take, settle, renew, release or charge
-	hold int    // its number, that of the call that made it
+	hold int    // number of the call that made it
 	key  int
 	both bool // a request asks for both keys, key first
 	cost int64
 }
 
 type heldReply struct {
-	allowed bool // of a call: found
+	allowed bool // for a call: found
 	charged int64
 	left    int64 // of key
 	held    int64 // of key
@@ -41,7 +41,7 @@ type heldReply struct {
 
 type heldState struct {
 	used, held [holdRaceKeys]int64
-	// units are what each hold holds; -1 if it was released.
+	// units has the units of each hold; -1 if it was released.
 	units [holdRaceKeys][racers * holdRaceCalls]int8
 }
 
@@ -146,7 +146,8 @@ func (r *holdRace) run(t testing.TB) {
 	})
 }
 
-// draw is a request by racer i, or a call about one that any racer has made or is about to make.
+// draw returns a request by racer i, or a call about a hold that any racer has made or is about to
+// make.
 func (r *holdRace) draw(rng *rand.Rand, i, n int) heldCall {
 	in := heldCall{verb: "hold", hold: i*holdRaceCalls + n, key: rng.IntN(holdRaceKeys)}
 	in.cost = racedUnits(in.hold)
@@ -163,7 +164,7 @@ func (r *holdRace) draw(rng *rand.Rand, i, n int) heldCall {
 	case 0:
 		in.verb = "renew"
 	case 1:
-		if n > 0 { // one that was answered, so that no request comes after it
+		if n > 0 { // one that was answered, so that its request does not come later
 			in.verb, in.hold = "release", i*holdRaceCalls+rng.IntN(n)
 			return in
 		}
@@ -177,7 +178,7 @@ func (r *holdRace) draw(rng *rand.Rand, i, n int) heldCall {
 	return in
 }
 
-// racedUnits is how many units hold number n holds, which all racers know.
+// racedUnits is how many units hold n holds, known to all racers.
 func racedUnits(n int) int64 { return int64(1 + n%3) }
 
 func (r *holdRace) key(k int) string { return fmt.Sprintf("%s: key %d", r.name, k) }

@@ -8,29 +8,29 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// A Model keeps every record of a hold until it is settled or released, however long it has run
-// out: what counts at an instant follows from that instant alone.
+// A Model keeps every record of a hold until it is settled or released, however long ago it
+// expired: whether it counts depends only on the instant.
 
 // modelHold is a record of a hold.
 type modelHold struct {
 	units    int64
 	until    int64 // µs
 	span     int64 // how long it lasts without renewal, µs
-	released bool  // holds nothing, and is not made again
+	released bool  // holds nothing, and cannot be made again
 }
 
-// counts tells whether h counts at t.
+// counts reports whether h counts at t.
 func (h *modelHold) counts(t int64) bool {
 	return h != nil && !h.released && t < h.until && h.until <= t+2*h.span
 }
 
-// mostHolds is how many records count under one key and limit.
+// mostHolds is the most records under one key and limit.
 const mostHolds = 4096
 
-// held is what counts of a hold's limit at an instant.
+// held has the holds that count at an instant.
 type held struct {
 	units   int64 // at most exact
-	left    int64 // until the last of them runs out, µs
+	left    int64 // until the last of them expires, µs
 	records int
 }
 
@@ -55,12 +55,12 @@ func (m *Model) putHold(id countID, hold stint.HoldID, h *modelHold) {
 	m.holds[id][hold] = h
 }
 
-// makesRecord tells whether a holds units if r is allowed.
+// makesRecord reports whether a holds units if r is allowed.
 func makesRecord(r *stint.Request, a *stint.Ask) bool {
 	return r.Hold != stint.HoldID{} && a.Limit != nil && a.Limit.IsHeld() && costOf(a) > 0
 }
 
-// charges tells whether a is charged if r is allowed.
+// charges reports whether a is charged if r is allowed.
 func charges(r *stint.Request, a *stint.Ask) bool {
 	return costOf(a) > 0 && !makesRecord(r, a) && a.Limit.Spec().Algorithm != stint.InFlight
 }
@@ -90,7 +90,7 @@ func (m *Model) lookFor(r *stint.Request, a *stint.Ask, at int64) look {
 	return l
 }
 
-// isFull tells whether a record more would be one too many.
+// isFull reports whether there is no room for another record.
 func (l *look) isFull() bool { return l.holds && l.records >= mostHolds }
 
 // most is how many units may be in use after a settlement or a charge under l.
@@ -161,7 +161,7 @@ func (m *Model) call(c *stint.HoldCall, now int64) {
 	c.Remaining, c.Held, c.ResetAfter = l.remaining(), l.units, duration(l.reset())
 }
 
-// chargeAnyway charges n units whether they fit or not, but for what exceeds the debt.
+// chargeAnyway charges n units whether they fit or not, except units above the debt.
 func (m *Model) chargeAnyway(a *stint.Ask, now, n int64) int64 {
 	if a.Limit.Spec().Algorithm == stint.InFlight {
 		return 0

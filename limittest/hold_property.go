@@ -9,9 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkHeldBudget: while requests settle for no more than they held, no more is used and held than
-// the limit says, at any time and in any window; where they settle for more, no more than that beyond
-// it.
+// checkHeldBudget: while requests settle for no more than they held, usage and holds never exceed the
+// limit, at any time and in any window; if they settle for more, they exceed it by no more than that.
 func checkHeldBudget(t testing.TB, e *env) {
 	w := &world{store: e.open()}
 	asHolder(t, w.store)
@@ -95,7 +94,7 @@ func (b *heldBudgetTrial) check() {
 		case stint.TokenBucket:
 			most.Add(most, new(big.Rat).Mul(m.rate, units(last/m.tick-first.at/m.tick)))
 		case stint.SlidingWindow:
-			most.Add(most, units(m.capacity)) // of two windows, of which one counts in part
+			most.Add(most, units(m.capacity)) // of two windows, one of them in part
 		}
 		if sum.Cmp(most) > 0 {
 			b.fail("%s: charged %s from %d µs on, at most %s", b.limit, sum.FloatString(3), first.at, most.FloatString(3))

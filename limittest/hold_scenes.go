@@ -7,7 +7,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkHolds plays what a contract of holds says in words.
+// checkHolds plays scenes from the contract of holds.
 func checkHolds(t testing.TB, e *env) {
 	store := e.open()
 	asHolder(t, store)
@@ -31,7 +31,7 @@ func (s *holdStage) holds(at int64, i int, l *stint.Limit, n int64) stint.Decisi
 	return d
 }
 
-// does one call about hold number i, of so many units.
+// does makes one call about hold number i.
 func (s *holdStage) does(at int64, action stint.HoldAction, i int, l *stint.Limit, units, cost int64, again bool) stint.HoldCall {
 	s.t.Helper()
 	calls := []stint.HoldCall{{Action: action, Key: s.key("k"), Limit: l, Hold: s.id(i), Units: units, Cost: cost, Again: again}}
@@ -44,7 +44,7 @@ func (s *holdStage) settles(at int64, i int, l *stint.Limit, units, cost int64) 
 	return s.does(at, stint.HoldSettle, i, l, units, cost, false)
 }
 
-// stands fails unless used and held are what is told, by a look.
+// stands peeks, and fails unless used and held are as given.
 func (s *holdStage) stands(what string, at int64, l *stint.Limit, used, held int64) {
 	s.t.Helper()
 	d := s.ask(at, "k", l, 0, nil)
@@ -53,7 +53,7 @@ func (s *holdStage) stands(what string, at int64, l *stint.Limit, used, held int
 	}
 }
 
-// answers fails unless a call found what it should and charged so many units.
+// answers fails unless found and charged of a call are as given.
 func (s *holdStage) answers(what string, c stint.HoldCall, found bool, charged int64) {
 	s.t.Helper()
 	if c.Found != found || c.Charged != charged {
@@ -68,7 +68,7 @@ func (s *holdStage) allows(what string, d stint.Decision) {
 	}
 }
 
-// refuses fails unless d refuses for so long, due to what is held if busy.
+// refuses fails unless d refuses for retry, because of holds if busy.
 func (s *holdStage) refuses(what string, d stint.Decision, retry time.Duration, busy bool) {
 	s.t.Helper()
 	if d.Allowed || d.RetryAfter != retry || d.Busy != busy {
@@ -243,7 +243,7 @@ func withHeld(d stint.Decision, held int64) stint.Decision {
 	return d
 }
 
-// checkManyHolds: so many records count under one key, and one more is refused.
+// checkManyHolds: mostHolds records count under one key, and one more is refused.
 func checkManyHolds(t testing.TB, e *env) {
 	store := e.open()
 	asHolder(t, store)
@@ -290,7 +290,7 @@ func checkManyHolds(t testing.TB, e *env) {
 	refuse("then one more")
 }
 
-// checkHoldClock lets a hold run out by the store's own clock, and lists what is held.
+// checkHoldClock lets a hold expire by the store's own clock, and lists holds.
 func checkHoldClock(t testing.TB, e *env) {
 	store := e.open()
 	holder := asHolder(t, store)

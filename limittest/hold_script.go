@@ -8,7 +8,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// scriptHold is an ask that held units in this episode, whatever became of its record since.
+// scriptHold is an ask that held units in this episode, whether its record still exists or not.
 type scriptHold struct {
 	id    stint.HoldID
 	key   string
@@ -17,7 +17,7 @@ type scriptHold struct {
 	span  time.Duration
 }
 
-// keepsRunOut is how long a store must keep a record that ran out, because clocks step back, µs.
+// keepsRunOut is how long, in µs, a store must keep an expired record, because clocks step back.
 const keepsRunOut = second
 
 // holdSpec makes a limit held, or one of requests in flight.
@@ -38,7 +38,7 @@ func (s *script) holdTime(period time.Duration) time.Duration {
 	return min(max(time.Millisecond, pick(s, period/3, period, 3*period, 30*time.Second).Truncate(time.Microsecond)), time.Hour)
 }
 
-// newHold is an identity that no request had.
+// newHold returns an unused identity.
 func (s *script) newHold() (id stint.HoldID) {
 	s.ids++
 	binary.BigEndian.PutUint32(id[:], uint32(s.clock/second))
@@ -46,7 +46,7 @@ func (s *script) newHold() (id stint.HoldID) {
 	return id
 }
 
-// holdInstant is around one at which a hold begins or ceases to count.
+// holdInstant is near an instant at which a hold begins or ceases to count.
 func (s *script) holdInstant() int64 {
 	x := pick(s, s.held...)
 	h := s.model.holds[countOf(&stint.Ask{Key: x.key, Limit: x.limit})][x.id]
@@ -56,7 +56,7 @@ func (s *script) holdInstant() int64 {
 	return pick(s, h.until, h.until, h.until-2*h.span) + pick[int64](s, -1, 0, 1)
 }
 
-// drawCalls makes up some operations on holds of this episode, and some on none.
+// drawCalls draws some operations on holds of this episode, and some on unknown holds.
 func (s *script) drawCalls() (calls []stint.HoldCall) {
 	for range pick(s, 1, 1, 1, 2, 3, 4) {
 		var x scriptHold
@@ -70,7 +70,7 @@ func (s *script) drawCalls() (calls []stint.HoldCall) {
 		}
 		c := stint.HoldCall{Key: x.key, Limit: x.limit, Hold: x.id, Units: x.units, For: x.span}
 		if c.For == x.limit.Spec().Hold && s.chance(50) {
-			c.For = 0 // which says the same
+			c.For = 0 // means the same
 		}
 		switch n := s.rng.IntN(100); {
 		case n < 40:
@@ -96,7 +96,7 @@ func (s *script) drawCalls() (calls []stint.HoldCall) {
 	return calls
 }
 
-// trueCost is often what was held.
+// trueCost is often the held units.
 func (s *script) trueCost(held, capacity int64) int64 {
 	return pick(s, 0, held, held, s.between(0, held), held+s.between(1, max(1, held)), s.between(0, capacity), s.between(0, 3*capacity), 1<<62)
 }
@@ -117,7 +117,7 @@ func (s *script) calls(m *move, at int64) *move {
 		c, a := &m.calls[i], &asks[i]
 		h := s.model.holds[countOf(a)][c.Hold]
 		if c.Action == stint.HoldRenew && h != nil && h.released && (c.Again && at >= h.until || s.doubted[h] || s.high >= h.until+keepsRunOut) {
-			return nil // how long it is known for is not defined
+			return nil // how long it is known is undefined
 		}
 		l := s.model.look(a, at)
 		charged[countOf(a)] += min(c.Cost, most(a.Limit))
@@ -134,8 +134,8 @@ func (s *script) calls(m *move, at int64) *move {
 	return m
 }
 
-// doubtful is until when, after t, it is not certain whether a hold of a's key counts; not ok: it
-// is certain.
+// doubtful is until when, after t, it is uncertain whether a hold of a's key counts; not ok: it is
+// certain.
 func (s *script) doubtful(a *stint.Ask, t int64) (until int64, ok bool) {
 	for _, h := range s.model.holds[countOf(a)] {
 		if h.counts(t) && (s.doubted[h] || s.high >= h.until+keepsRunOut) {
@@ -145,7 +145,7 @@ func (s *script) doubtful(a *stint.Ask, t int64) (until int64, ok bool) {
 	return until, ok
 }
 
-// noteHolds remembers what the asks of m hold.
+// noteHolds remembers the holds of m's asks.
 func (s *script) noteHolds(m *move, d *stint.Decision) {
 	if !d.Allowed {
 		return
@@ -159,7 +159,7 @@ func (s *script) noteHolds(m *move, d *stint.Decision) {
 	}
 }
 
-// noteCalls remembers what calls left behind.
+// noteCalls remembers the effects of calls.
 func (s *script) noteCalls(m *move) {
 	for i := range m.calls {
 		c, a := &m.calls[i], &m.req.Asks[i]
@@ -225,7 +225,7 @@ func (y *tally) countCalls(m *move) {
 	}
 }
 
-// canHold tells whether a sight of holds, or of in_flight, can be.
+// canHold reports whether a sight of holds, or of in_flight, is possible.
 func canHold(what sight, a stint.Algorithm, verbs []string) bool {
 	if !slices.Contains(verbs, "hold") {
 		return false
@@ -233,7 +233,7 @@ func canHold(what sight, a stint.Algorithm, verbs []string) bool {
 	switch what {
 	case postPaid, inDebt, chargedPart:
 		return a != stint.InFlight
-	case plainBusy: // under in_flight it asks as if it would hold
+	case plainBusy: // under in_flight it is decided like a hold
 		return a != stint.LeakyBucket && a != stint.InFlight
 	case allowed, denied, never, partial, running:
 		return true

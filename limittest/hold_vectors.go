@@ -18,8 +18,8 @@ import (
 //go:embed testdata/holds-vectors.json
 var holdVectorsJSON []byte
 
-// holdVector is one case of holds-vectors.json: limits asked together on one key, requests that
-// hold and those that do not, settlements, renewals and charges. Durations are µs; -1 is never.
+// holdVector is one case of holds-vectors.json: limits asked together for one key, requests with
+// and without holds, settlements, renewals and charges. Durations are µs; -1 is never.
 type holdVector struct {
 	Name   string
 	Limits []struct {
@@ -79,7 +79,7 @@ func (v *holdVector) limits() ([]*stint.Limit, error) {
 	return limits, nil
 }
 
-// holdID is the identity that the vectors call name, such as "h3".
+// holdID is the identity with this name in the vectors, such as "h3".
 func holdID(name string) stint.HoldID {
 	n, err := strconv.Atoi(strings.TrimPrefix(name, "h"))
 	if err != nil {
@@ -88,14 +88,14 @@ func holdID(name string) stint.HoldID {
 	return numbered(n)
 }
 
-// numbered is an identity that tests can tell.
+// numbered is an identity with a number.
 func numbered(n int) (id stint.HoldID) {
 	binary.BigEndian.PutUint32(id[:], 1)
 	binary.BigEndian.PutUint64(id[4:], uint64(n))
 	return id
 }
 
-// replay is a vector on its way through a store.
+// replay is the state of a vector's replay in a store.
 type replay struct {
 	reader
 	*holdVector
@@ -156,11 +156,11 @@ func (r *replay) request(i int, e *holdVectorEvent) {
 	}
 }
 
-// operate settles, renews or charges under all limits that can be, and asks how the others stand.
+// operate settles, renews or charges under all limits that allow it, and peeks under the others.
 func (r *replay) operate(i int, e *holdVectorEvent, action stint.HoldAction, hold string) {
 	r.t.Helper()
 	var calls []stint.HoldCall
-	call := make([]int, len(r.limits)) // which call is about a limit, counted from 1
+	call := make([]int, len(r.limits)) // the call about each limit, counted from 1
 	for j, l := range r.limits {
 		inFlight := l.Spec().Algorithm == stint.InFlight
 		if action == stint.HoldCharge && inFlight || action != stint.HoldCharge && !l.IsHeld() {
@@ -197,7 +197,7 @@ func (r *replay) operate(i int, e *holdVectorEvent, action stint.HoldAction, hol
 	}
 }
 
-// asHolder is the stint.Holder that s is or wraps. Without one, the test is skipped.
+// asHolder returns the stint.Holder that s is or wraps. Without one, the test is skipped.
 func asHolder(t testing.TB, s stint.Store) stint.Holder {
 	t.Helper()
 	h, ok := stint.As[stint.Holder](s)

@@ -9,7 +9,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkInspect looks at counts by the store's own clock, and compares with charges and answers.
+// checkInspect reads counts by the store's own clock, and compares them with charges and answers.
 func checkInspect(t testing.TB, e *env) {
 	store := e.open()
 	inspector, ok := stint.As[stint.Inspector](store)
@@ -32,9 +32,9 @@ type inspection struct {
 	inspector stint.Inspector
 	key       string
 	limits    []*stint.Limit
-	// charged is between when the last charge was sent and when it was answered.
+	// The last charge was made between these instants.
 	sent, answered time.Time
-	// reset is what that answer told.
+	// reset has the ResetAfters of its answer.
 	reset []time.Duration
 }
 
@@ -53,7 +53,7 @@ func (c *inspection) play() {
 		if err := s.Refund(ctx, r); err != nil && !errors.Is(err, stint.ErrUnsupported) {
 			c.Fatal(err)
 		}
-		c.reset = nil // which is sooner, or not
+		c.reset = nil // it may be sooner
 		c.holds("after a refund", true)
 	}
 	if s, ok := stint.As[stint.Resetter](c.store); ok {
@@ -90,7 +90,7 @@ func (c *inspection) charge(cost int64) {
 	for i := range each {
 		c.reset = append(c.reset, each[i].ResetAfter)
 	}
-	time.Sleep(5 * time.Millisecond) // so that it shows if what comes next is taken for a charge
+	time.Sleep(5 * time.Millisecond) // so that it is noticed if the next call counts as a charge
 }
 
 // holds inspects the key. A store may round to ms.

@@ -15,17 +15,17 @@ const DefaultSteps = 20_000
 
 // Kit tests a Store. Only New must be given.
 type Kit struct {
-	// New returns an empty store, and uses t.Cleanup to clean up. A test may call it
-	// several times; it then no longer uses the store before.
+	// New returns an empty store, and uses t.Cleanup to clean up. A test may call it several times;
+	// it then no longer uses the previous store.
 	New func(t *testing.T) stint.Store
-	// Fleet returns several stores over the same, empty data, as the processes of a fleet
-	// have them. The kit uses them from many goroutines at once. nil: it uses one of New.
+	// Fleet returns several stores over the same, empty data, like the processes of a fleet. The
+	// kit uses them from many goroutines at once. nil: it uses one store of New.
 	Fleet func(t *testing.T) []stint.Store
 	// Frozen returns a store whose server never answers. The kit uses it to test only
 	// whether a fleet.DeadlineKeeper keeps deadlines. nil: that is not tested.
 	Frozen func(t *testing.T) stint.Store
-	// Steps is how many random steps Twins takes. Below 20,000, it does not require that
-	// all interesting states were reached. 0: DefaultSteps.
+	// Steps is how many random steps Twins takes. Below 20,000, Twins does not require that all
+	// interesting states were reached. 0: DefaultSteps.
 	Steps int
 	// Seed makes the random steps the same each time. 0: a new seed for each run, which is
 	// printed.
@@ -35,7 +35,7 @@ type Kit struct {
 	Skip []string
 }
 
-// check is one subtest. It takes a testing.TB, so that tests of the kit can watch it fail.
+// check is one subtest. It takes a testing.TB, so that tests of the kit can see it fail.
 type check struct {
 	name string
 	run  func(t testing.TB, e *env)

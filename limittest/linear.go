@@ -26,7 +26,7 @@ const (
 	mostRaced    = 5 // counts in a race
 )
 
-// call is what a racer asks: a cost of each count, or of some.
+// call is a racer's call: a cost for each count, or for some.
 type call struct {
 	verb string
 	asks [mostRaced]bool
@@ -107,7 +107,7 @@ func checkRacesFor(t testing.TB, e *env, under string, raced []stint.Ask) {
 	t.Logf("seed %d", e.seed)
 	stores := e.fleet()
 	verbs, _ := verbsOf(stores)
-	verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "violate" || v == "hold" }) // which no counter shows
+	verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "violate" || v == "hold" }) // no counter models these
 	for n := range races {
 		r := race{
 			stores: stores, verbs: verbs, raced: raced, seed: e.seed + uint64(n),
@@ -143,7 +143,7 @@ func (r *race) run(t testing.TB) {
 	})
 }
 
-// runners are what races have in common: racers who each make so many calls, at once.
+// runners has what races share: racers that each make the same number of calls, at once.
 type runners[In, Out any] struct {
 	name  string
 	seed  uint64
@@ -154,7 +154,7 @@ type runners[In, Out any] struct {
 	tell  func(in In, out Out) string
 }
 
-// runRace has racers call, and looks for an order of their calls that explains the answers.
+// runRace lets racers call, and looks for an order of their calls that explains the answers.
 func runRace[In, Out any](t testing.TB, r *runners[In, Out]) {
 	var (
 		done    sync.WaitGroup
@@ -209,7 +209,7 @@ func (r *race) draw(rng *rand.Rand) call {
 		in.asks[i] = true
 		in.cost[i] = int64(rng.IntN(4))
 	}
-	// Only Take promises to act on several counts at once.
+	// Only Take acts on several counts atomically.
 	if n := len(r.raced); n > 1 && (in.verb != "take" || rng.IntN(3) == 0) {
 		only := rng.IntN(n)
 		for i := range r.raced {

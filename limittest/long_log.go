@@ -8,9 +8,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkLongLogs has logs of hundreds of charges, several of them at one instant, decided as
-// the Model decides them, however much of them has ended or is refunded: a Store may keep a
-// log in blocks.
+// checkLongLogs compares logs of hundreds of charges, several of them at one instant, with the
+// Model, after many have expired or were refunded: a Store may keep a log in blocks.
 func checkLongLogs(t testing.TB, e *env) {
 	var model Model
 	s, random := e.open(), rand.New(rand.NewPCG(e.seed, 17))
@@ -35,7 +34,7 @@ func checkLongLogs(t testing.TB, e *env) {
 				verb, a.Cost = "refund", 1+random.Int64N(l.Capacity()/2)
 			}
 		case 1, 2:
-			a.Cost = 1 + random.Int64N(l.Capacity()) // its RetryAfter says when how many are gone
+			a.Cost = 1 + random.Int64N(l.Capacity()) // its RetryAfter says when how many have expired
 		case 3:
 			a.Peek = true
 		}

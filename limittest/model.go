@@ -23,7 +23,7 @@ type Model struct {
 	counts  map[countID]*history
 	holds   map[countID]map[stint.HoldID]*modelHold
 	records map[recordID][]violation
-	specs   map[recordID]stint.PenaltySpec // under which the last violation was committed
+	specs   map[recordID]stint.PenaltySpec // of the last violation
 }
 
 // countID is what limits must have in common to share a count.
@@ -37,11 +37,11 @@ type countID struct {
 
 func countOf(a *stint.Ask) countID {
 	if a.Limit == nil {
-		return countID{key: a.Key} // which no limit has
+		return countID{key: a.Key} // no limit has this
 	}
 	s := a.Limit.Spec()
 	if isExtreme(a.Limit) {
-		return countID{key: a.Key, name: a.Limit.ID()} // where nothing is ever counted
+		return countID{key: a.Key, name: a.Limit.ID()} // nothing is ever counted there
 	}
 	return countID{a.Key, s.Name, s.Algorithm, s.Period, s.Calendar, subWindows(&s)}
 }
@@ -68,8 +68,8 @@ func (m *Model) look(a *stint.Ask, at int64) look {
 	return l
 }
 
-// strands tells whether the clock is more than a period and a second behind a charge, which then
-// counts for nothing.
+// strands reports whether the clock is more than a period and a second behind a charge, which then
+// does not count.
 func (m *Model) strands(a *stint.Ask, at int64) bool {
 	h, l := m.counts[countOf(a)], termsOf(a.Limit)
 	period := l.period
@@ -119,7 +119,7 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 	return d, nil
 }
 
-// settle charges a, or makes it hold, if r as a whole is allowed, and answers it.
+// settle charges a, or makes its hold, if r as a whole is allowed, and answers it.
 func (m *Model) settle(r *stint.Request, a *stint.Ask, now int64, allowed, fits bool) stint.Decision {
 	if a.Limit == nil {
 		return stint.Decision{Allowed: true, Outcome: stint.Allowed, Key: a.Key}
@@ -141,7 +141,7 @@ func (m *Model) settle(r *stint.Request, a *stint.Ask, now int64, allowed, fits 
 			m.hold(r, a, now)
 		}
 		if a.Penalty != nil && m.standing(recordOf(a), a.Penalty.Spec(), now) == nil {
-			delete(m.records, recordOf(a)) // even if the clock comes to it again
+			delete(m.records, recordOf(a)) // even if the clock gets there again
 		}
 		l = m.look(a, now)
 	}

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is the one store of a property. Each trial has keys of its own and begins after all
-// before it, by whole weeks later: all periods divide a week, so trials can be repeated.
+// world has the store of a property. Each trial has its own keys and begins whole weeks after the
+// trials before it: all periods divide a week, so trials can be repeated.
 type world struct {
 	store  stint.Store
 	trials int
@@ -58,7 +58,7 @@ var periods = []time.Duration{
 	time.Minute, time.Hour, 24 * time.Hour,
 }
 
-// limit draws a limit of one of some algorithms, or of any.
+// limit draws a limit with one of the given algorithms, or any.
 func (t *trial) limit(name string, of ...stint.Algorithm) *stint.Limit {
 	if len(of) == 0 {
 		of = []stint.Algorithm{stint.TokenBucket, stint.LeakyBucket, stint.FixedWindow, stint.SlidingLog, stint.SlidingWindow}
@@ -81,7 +81,7 @@ func (t *trial) limit(name string, of ...stint.Algorithm) *stint.Limit {
 	return mustLimit(s)
 }
 
-// cost draws what l may allow: from 0 to its capacity.
+// cost draws a cost that l may allow: from 0 to its capacity.
 func (t *trial) cost(l *stint.Limit) int64 {
 	c := l.Capacity()
 	return rapid.OneOf(rapid.Just(min(1, c)), rapid.Just((c+2)/3), rapid.Just(c), rapid.Int64Range(0, c)).Draw(t.T, "cost")
@@ -113,7 +113,7 @@ func (t *trial) fail(format string, args ...any) {
 	t.T.Fatalf("%s\n%s", fmt.Sprintf(format, args...), &t.story)
 }
 
-// In no window of one period, (t−P, t], is more than the amount admitted.
+// No window of one period, (t−P, t], admits more than the amount.
 func slidingLogIsExact(t *trial) {
 	l := t.limit("", stint.SlidingLog)
 	admitted := t.history(l, 40)
@@ -131,7 +131,7 @@ func slidingLogIsExact(t *trial) {
 	}
 }
 
-// Between any two admitted requests no more is admitted than a burst and what flows out.
+// Between any two admitted requests, at most a burst plus the outflow is admitted.
 func bucketsRefillAtTheRate(t *trial) {
 	l := t.limit("", stint.TokenBucket, stint.LeakyBucket)
 	admitted := t.history(l, 40)
@@ -148,7 +148,7 @@ func bucketsRefillAtTheRate(t *trial) {
 	}
 }
 
-// A refused request is refused again in the same words, and its limits answer a peek as before.
+// A refused request is refused again with the same answer, and its limits answer a peek as before.
 func denialChangesNothing(t *trial) {
 	var asks []stint.Ask
 	for i := range rapid.IntRange(1, 3).Draw(t.T, "asks") {
@@ -250,8 +250,8 @@ func resetAfterIsExact(t *trial) {
 	t.want("as a key that was never used", used, unused)
 }
 
-// retryAfterSuffices: a client that waits as long as the last refusal said is allowed, whether a
-// limit or a ban refused.
+// retryAfterSuffices: a client that waits for the RetryAfter of the last refusal is allowed,
+// whether a limit or a ban refused.
 func retryAfterSuffices(t *trial) {
 	var asks []stint.Ask
 	var longest time.Duration

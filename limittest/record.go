@@ -7,7 +7,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// recordID is what penalties must have in common to share a record.
+// recordID identifies a record: penalties with the same key and name share one.
 type recordID struct{ key, name string }
 
 func recordOf(a *stint.Ask) recordID { return recordID{a.Key, a.Penalty.Spec().Name} }
@@ -15,7 +15,7 @@ func recordOf(a *stint.Ask) recordID { return recordID{a.Key, a.Penalty.Spec().N
 // violation is one of a key's violations, all of which the Model remembers.
 type violation struct {
 	at    int64 // µs
-	seen  int64 // the instant that it was judged by: at, or later if the clock is far behind
+	seen  int64 // its effective instant: at, or later if the clock is far behind
 	until int64 // the end of the ban that it led to; 0: it led to none
 	// forget is ForgetAfter of the violation's penalty, µs: a store may drop the record after that.
 	forget int64
@@ -34,8 +34,8 @@ func (m *Model) running(r *stint.Request, now int64) (d stint.Decision, banned b
 	return d, d.BanLeft > 0
 }
 
-// standing is a record as it counts at now: not at all where it lies further ahead than the ban
-// is long (without one, than violations are remembered) and than a second.
+// standing returns the violations of a record at now: none if the record is further ahead than its
+// ban is long (without a ban, than violations are remembered) and than a second.
 func (m *Model) standing(id recordID, p stint.PenaltySpec, now int64) []violation {
 	vs := m.records[id]
 	if len(vs) == 0 {
@@ -60,8 +60,8 @@ func banLeft(vs []violation, now int64) time.Duration {
 	return duration(max(0, last.until-max(now, last.at)))
 }
 
-// punish counts one violation for each key and penalty that refused, and makes the answer as
-// grave as the gravest.
+// punish counts one violation for each key and penalty that refused, and gives the answer the
+// gravest outcome.
 func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *stint.Decision) {
 	punished, wait := make(map[recordID]bool), d.RetryAfter
 	for i := range r.Asks {
@@ -75,7 +75,7 @@ func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *st
 		if !s.tell(d, a) {
 			continue
 		}
-		var refusals []stint.Decision // of the key that is told of
+		var refusals []stint.Decision // of the named key
 		for j := range r.Asks {
 			if b := &r.Asks[j]; !each[j].Allowed && !each[j].Busy && b.Penalty != nil && recordOf(b) == recordOf(a) {
 				refusals = append(refusals, each[j])
@@ -97,14 +97,14 @@ func refused(r *stint.Request, each []stint.Decision, a *stint.Ask) bool {
 	return false
 }
 
-// sentence is what a violation led to.
+// sentence is the consequence of a violation.
 type sentence struct {
 	outcome    stint.Outcome
-	violations int64 // that count, this one among them; of a ban, those that led to it
+	violations int64 // that count, with this one; for a ban, those that led to it
 	left       time.Duration
 }
 
-// tell makes d tell of s, unless d tells of one at least as grave, and reports whether it did.
+// tell puts s into d, unless d has one at least as grave, and reports whether it did.
 func (s sentence) tell(d *stint.Decision, a *stint.Ask) bool {
 	if d.Violations > 0 && (s.outcome < d.Outcome || s.outcome == d.Outcome && s.left <= d.BanLeft) {
 		return false
@@ -126,7 +126,7 @@ func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) sentence {
 	case p.BanAfter > 0 && n >= p.BanAfter:
 		s.outcome, s.violations = stint.Banned, p.BanAfter
 		long := term(&p, bansBefore(vs, forget(&p), now))
-		if now-clock > max(long, second) { // it would not stand
+		if now-clock > max(long, second) { // it would not count
 			v.at = clock
 		}
 		v.until = v.at + long
@@ -142,7 +142,8 @@ func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) sentence {
 	return s
 }
 
-// counted is how many violations count at now: those since the last ban and the last forgetting.
+// counted is how many violations count at now: those since the last ban and the last time they were
+// forgotten.
 func counted(vs []violation, forget, now int64) int64 {
 	var n int64
 	for i, v := range vs {
@@ -180,7 +181,7 @@ func bansBefore(vs []violation, forget, now int64) int64 {
 	return n
 }
 
-// mostBan is the longest ban where PenaltySpec.MaxBan is 0.
+// mostBan is the longest ban if PenaltySpec.MaxBan is 0.
 const mostBan = 100 * 365 * 24 * time.Hour
 
 // term is how long a ban is, in µs: BanFor · Growth^bans, at most MaxBan.

@@ -12,17 +12,17 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// script makes up what to ask at random, but knowing the Model's mind, so that interesting states
-// are met often, in episodes with limits, penalties and keys of their own. What a clock that
-// steps back, or a slower limit, finds in a count that a store may have dropped is not defined:
-// the script avoids it (see certain).
+// script draws random requests, but knows the Model's state, so that interesting states are met
+// often, in episodes with their own limits, penalties and keys. If a clock steps back, or a limit
+// is slower, the answer about a count that a store may have dropped is undefined: the script avoids
+// it (see certain).
 type script struct {
 	rng   *rand.Rand
 	model Model
 	steps int   // left
 	clock int64 // the instant of the last request, µs
 	high  int64 // the latest instant so far
-	end   int64 // no instant of the episode lies beyond
+	end   int64 // the latest instant of the episode
 	verbs []string
 
 	episode   int
@@ -34,12 +34,12 @@ type script struct {
 	unusedAt  map[countID]int64
 	cleanAt   map[recordID]int64
 	gone      map[recordID]bool        // that a store may have dropped before the clock jumped back
-	jumping   bool                     // the next instant is one that the clock jumps back to
-	lastLimit map[countID]*stint.Limit // under which the last charge was made
+	jumping   bool                     // the clock jumps back to the next instant
+	lastLimit map[countID]*stint.Limit // limit of the last charge
 
 	holding  bool                // the episode has holds
 	held     []scriptHold        // in this episode
-	released scriptHold          // the last that was to be released
+	released scriptHold          // the last one to be released
 	doubted  map[*modelHold]bool // that a store may have dropped before the clock jumped back
 	ids      uint64              // identities of holds so far
 }
@@ -55,10 +55,9 @@ type move struct {
 	verb string
 	req  stint.Request
 	seen []seen // for each ask with a limit
-	// calls are those of a hold, with answers once it was made. Asks of req have their keys and
-	// limits.
+	// calls are the HoldCalls, with answers once made. Asks of req have their keys and limits.
 	calls []stint.HoldCall
-	// running tells, of a violation, whether a ban of one of its records runs.
+	// running says, for a violation, whether one of its records has a running ban.
 	running bool
 }
 
@@ -69,12 +68,12 @@ type seen struct {
 	saturated bool
 	msTick    bool
 	stranded  bool
-	fits      bool // if its delay did not matter
-	reforgets bool // its last violation was to be forgotten after another time
+	fits      bool // ignoring its delay
+	reforgets bool // its last violation had another ForgetAfter
 	holds     bool // it asks whether a hold would fit
 	inDebt    bool // more is used than fits
-	// Of a call, whether there is a record of its hold, one that was released, and one that counts
-	// or lies too far ahead.
+	// For a call: whether there is a record of its hold, a released one, and one that counts or is
+	// too far ahead.
 	known, released, counts, ahead bool
 }
 
@@ -97,14 +96,14 @@ func (s *script) between(lo, hi int64) int64 {
 	return lo + s.rng.Int64N(hi-lo+1)
 }
 
-// Steps in an episode: so many, and as many again by chance.
+// The least steps of an episode; at random, it has up to twice as many.
 const episodeSteps = 60
 
 func (s *script) begin() {
 	s.episode++
 	s.left = episodeSteps + s.rng.IntN(episodeSteps)
 	s.clock = s.high + s.between(0, 1_000_000)
-	// What is left of the time until 2112 must do for all episodes.
+	// The time until 2112 must suffice for all episodes.
 	allowance := (exact.Int64() - 1 - s.clock) / int64(s.steps/episodeSteps+4)
 	if allowance < time.Hour.Microseconds() {
 		panic("limittest: too many steps for one run")
@@ -137,7 +136,7 @@ func (s *script) hasID(id string) bool {
 	return slices.ContainsFunc(s.slots, func(x *slot) bool { return x.now.ID() == id })
 }
 
-// next makes up the next move; done must be called with its outcome.
+// next draws the next move; done must be called with its outcome.
 func (s *script) next() *move {
 	s.steps--
 	for {
@@ -222,7 +221,7 @@ func (s *script) tryMove() *move {
 		asks, m.seen = asks[:1], nil
 	}
 	s.to(at)
-	// What is less than a µs does not count.
+	// Fractions of a µs do not count.
 	m.req.Asks, m.req.At = asks, time.UnixMicro(at).Add(time.Duration(s.rng.IntN(1000)))
 	return m
 }
@@ -240,7 +239,7 @@ func (s *script) violate(m *move, at int64, asks []stint.Ask) *move {
 	}
 	if s.chance(30) {
 		for i := range asks {
-			asks[i].Limit = nil // nobody is to look at it
+			asks[i].Limit = nil // it must not be looked at
 		}
 	}
 	s.to(at)
@@ -249,7 +248,7 @@ func (s *script) violate(m *move, at int64, asks []stint.Ask) *move {
 	return m
 }
 
-// to moves the clock. Where it jumps back, what a store may have dropped stays in doubt.
+// to moves the clock. If it jumps back, counts that a store may have dropped stay in doubt.
 func (s *script) to(at int64) {
 	if s.jumping && at < s.high {
 		for id, unused := range s.unusedAt {
@@ -298,7 +297,7 @@ func (s *script) drawAsks() []stint.Ask {
 	return asks
 }
 
-// cost is often what just fits, or what just does not.
+// cost often just fits, or just does not.
 func (s *script) cost(capacity, remaining int64) int64 {
 	switch n := s.rng.IntN(100); {
 	case n < 35:
@@ -320,7 +319,7 @@ func (s *script) cost(capacity, remaining int64) int64 {
 	}
 }
 
-// refund is often what the last charge took, or just what is in use.
+// refund is often the last charge, or just the units in use.
 func (s *script) refund(l *look) int64 {
 	used, last := ceil(l.used()), l.h.charges[len(l.h.charges)-1].units
 	return max(0, pick(s, 0, 0, last, last, used-1, used, used+1, s.between(1, used)))

@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// story is what was asked and answered, to explain a failure.
+// story has the requests and answers, to explain a failure.
 type story struct{ events []event }
 
 type event struct {
@@ -38,7 +38,7 @@ func (s *story) addCalls(at int64, calls []stint.HoldCall) {
 	s.events = append(s.events, e)
 }
 
-// String tells what happened to the keys of the last event, oldest first.
+// String returns the events of the last event's keys, oldest first.
 func (s *story) String() string {
 	if len(s.events) == 0 {
 		return "nothing came before"
@@ -158,14 +158,14 @@ func show(d *stint.Decision) string {
 	return s + fmt.Sprintf(", limit %q %s", d.Limit.Spec().Name, d.Limit.Terms())
 }
 
-// reader asks a store one thing after another and writes it down. Instants are µs since 1970.
+// reader makes calls to a store and records them. Instants are µs since 1970.
 type reader struct {
 	t     failer
 	store stint.Store
 	story story
 }
 
-// failer is what testing.TB and rapid.T have in common.
+// failer is common to testing.TB and rapid.T.
 type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -196,7 +196,7 @@ func (r *reader) ask(req *stint.Request) (stint.Decision, []stint.Decision) {
 	return d, each
 }
 
-// call does calls, which must succeed.
+// call makes calls, which must succeed.
 func (r *reader) call(at int64, calls ...stint.HoldCall) {
 	r.t.Helper()
 	stint.Holds(context.Background(), r.store, time.UnixMicro(at), calls)
@@ -208,7 +208,7 @@ func (r *reader) call(at int64, calls ...stint.HoldCall) {
 	}
 }
 
-// want fails unless got, the last answer, is as it must be.
+// want fails unless got, the last answer, equals want.
 func (r *reader) want(what string, got, want stint.Decision) {
 	r.t.Helper()
 	if got != want {

@@ -15,8 +15,8 @@ type passed struct {
 }
 
 // Limits in use together that share a count admit no more than the largest of their amounts and
-// bursts, and none that does not flow admits more than alone. Whoever comes back after RetryAfter
-// is admitted, if nobody came in between.
+// bursts, and a limit that is not a bucket admits no more than alone. A request repeated after
+// RetryAfter is admitted, if no other came in between.
 func togetherNoMoreThanTheLargest(t *trial) {
 	limits := t.together()
 	own := make([]*terms, len(limits))
@@ -51,7 +51,7 @@ func (t *trial) together() []*stint.Limit {
 	s := l.Spec()
 	bucket := s.Algorithm == stint.TokenBucket || s.Algorithm == stint.LeakyBucket
 	if bucket && rapid.Bool().Draw(t.T, "unlike ticks") {
-		// 28 units in a ms; the first counts in ticks of 1 ms, the second in those of 1 µs
+		// 28 units in a ms; the first counts in ticks of 1 ms, the second in ticks of 1 µs
 		s.Period = time.Hour
 		s.Amount, s.Burst = 100_000_007, 1_500_000
 		first := mustLimit(s)
@@ -69,7 +69,8 @@ func (t *trial) together() []*stint.Limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l *stint.Limit) bool { return cutsOff(l, limits) })
 }
 
-// cutsOff tells whether l cannot express a level that another leaves, and takes it for lower.
+// cutsOff reports whether l cannot express a level that another limit leaves, and takes it for
+// lower.
 func cutsOff(l *stint.Limit, others []*stint.Limit) bool {
 	m := termsOf(l)
 	return m.rate != nil && slices.ContainsFunc(others, func(other *stint.Limit) bool {
@@ -77,7 +78,7 @@ func cutsOff(l *stint.Limit, others []*stint.Limit) bool {
 	})
 }
 
-// withinTheLargest looks at all spans of time that end with the last passed.
+// withinTheLargest checks all spans of time that end with the last passed.
 func (t *trial) withinTheLargest(limits []*terms, admitted []passed) {
 	last := admitted[len(admitted)-1]
 	m := last.under
@@ -100,7 +101,7 @@ func (t *trial) withinTheLargest(limits []*terms, admitted []passed) {
 	}
 }
 
-// used is what counts under m at t of what was admitted under of; nil: of all.
+// used is how many of the units admitted under of (nil: any limit) count under m at t.
 func used(m *terms, admitted []passed, t int64, of *terms) *big.Rat {
 	h := &history{}
 	for _, a := range admitted {
@@ -111,7 +112,7 @@ func used(m *terms, admitted []passed, t int64, of *terms) *big.Rat {
 	return h.used(m, t)
 }
 
-// bucketWithinTheLargest allows what flows out in one tick.
+// bucketWithinTheLargest also allows the outflow of one tick.
 func (t *trial) bucketWithinTheLargest(limits []*terms, admitted []passed) {
 	capacity, tick, rate := int64(0), int64(1), new(big.Rat) // units in a µs
 	for _, m := range limits {

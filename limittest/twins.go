@@ -10,9 +10,9 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Twins makes the same random requests to a and b, in that many steps, and fails at the
-// first answer in which they differ from each other or from the Model. The same seed makes
-// the same requests. Both stores must be empty, and nothing else may use them.
+// Twins makes the same random requests to a and b, in the given number of steps, and fails at the
+// first answer in which they differ from each other or from the Model. The same seed makes the same
+// requests. Both stores must be empty, and nothing else may use them.
 func Twins(t testing.TB, a, b stint.Store, steps int, seed uint64) {
 	t.Helper()
 	twins(t, steps, seed, a, b)
@@ -65,7 +65,7 @@ func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
 	tally.check(t, steps, verbs)
 }
 
-// verbsOf is what all stores can do, and what some lack for the rest.
+// verbsOf returns the verbs that all stores support, and those that some lack.
 func verbsOf(stores []stint.Store) (verbs, lacks []string) {
 	verbs = []string{"take"}
 	add := func(verb, by string, can func(stint.Store) bool) {
@@ -89,7 +89,7 @@ func is[T any](s stint.Store) bool {
 	return ok
 }
 
-// untouched stands where a store must write nothing.
+// untouched is in places where a store must not write.
 var untouched = stint.Decision{Key: "(untouched)", Remaining: -1}
 
 func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.Decision, calls []stint.HoldCall) {
@@ -115,7 +115,7 @@ func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.
 	return d, each, calls
 }
 
-// tally counts what was seen by algorithm: a run that met nothing of interest proves nothing.
+// tally counts sights by algorithm: a run that met nothing of interest proves nothing.
 type tally map[sight]*[algorithms]int
 
 const algorithms = 6
@@ -243,7 +243,7 @@ func (y *tally) seeAll(what sight) {
 	}
 }
 
-// provenFrom is the number of steps from which on all must have been seen.
+// provenFrom is the number of steps from which all sights must have been seen.
 const provenFrom = DefaultSteps
 
 func (y *tally) check(t testing.TB, steps int, verbs []string) {

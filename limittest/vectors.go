@@ -17,7 +17,7 @@ import (
 //go:embed testdata/vectors.json
 var vectorsJSON []byte
 
-// vector is one case of vectors.json: limits asked together on one key, and the answer at each
+// vector is one case of vectors.json: limits asked together for one key, and the answer at each
 // instant. Durations are µs; -1 is never.
 type vector struct {
 	Name   string
@@ -117,7 +117,7 @@ func (v *vector) check(t testing.TB, s stint.Store) {
 		}
 		d, each := r.take(e.TUS, asks...)
 		want, wantEach := e.want(asks)
-		if wantEach == nil { // a ban: the file does not say how long the limits would refuse
+		if wantEach == nil { // a ban: the file has no waits of the limits
 			want.RetryAfter = max(want.RetryAfter, d.RetryAfter)
 		}
 		for j := range wantEach {
@@ -127,7 +127,7 @@ func (v *vector) check(t testing.TB, s stint.Store) {
 			r.want(fmt.Sprintf("event %d, limit %d", i, j), each[j], wantEach[j])
 		}
 		if want.Limit != nil {
-			want.Violations = d.Violations // which the vectors do not tell
+			want.Violations = d.Violations // not in the vectors
 		}
 		r.want(fmt.Sprintf("event %d, the whole", i), d, want)
 	}

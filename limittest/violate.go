@@ -37,7 +37,8 @@ func (m *Model) Violate(_ context.Context, r *stint.Request) (stint.Decision, er
 	return d, nil
 }
 
-// checkViolations checks who is named in violations of several keys, and the order of many callers.
+// checkViolations checks which key is named after violations of several keys, and the order of many
+// callers.
 func checkViolations(t testing.TB, e *env) {
 	stores := e.fleet()
 	for _, s := range stores {
@@ -63,9 +64,9 @@ func violateTogether(t testing.TB, s stint.Store) {
 	}{
 		{[]stint.Ask{b, b}, stint.Limited, b, 1}, // one record, one violation
 		{[]stint.Ask{a, b}, stint.Warned, b, 2},
-		{[]stint.Ask{a, b}, stint.Warned, a, 2}, // of b it is the third
+		{[]stint.Ask{a, b}, stint.Warned, a, 2}, // it is b's third
 		{[]stint.Ask{a, b}, stint.Banned, b, 4},
-		{[]stint.Ask{a, b}, stint.Banned, b, 0}, // it runs: nothing of a is counted
+		{[]stint.Ask{a, b}, stint.Banned, b, 0}, // b's ban runs: nothing is counted for a
 		{[]stint.Ask{a}, stint.Banned, a, 4},
 		{[]stint.Ask{c, d}, stint.Banned, d, stricter.Spec().BanAfter},
 		{[]stint.Ask{a, c, d, b}, stint.Banned, d, 0},

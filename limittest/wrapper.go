@@ -8,9 +8,9 @@ import (
 )
 
 // Wrapper checks a Store that wraps another one, as those of promlimit and otellimit do: wrap
-// returns one around s. However such wrappers and those of package fleet lie around each other, the
-// layers of fleet.New are put over a shared Store once, over a Memory never, and the whole admits what
-// one Store does, also while that is away.
+// returns one around s. In whatever order such wrappers and those of package fleet are nested, the
+// layers of fleet.New are put around a shared Store once, around a Memory never, and the whole admits
+// what one Store does, also while that does not answer.
 func Wrapper(t *testing.T, wrap func(s stint.Store) stint.Store) {
 	layers := func(s stint.Store) *fleet.Store {
 		f := fleet.New(s, fleet.Options{})
@@ -32,7 +32,7 @@ func Wrapper(t *testing.T, wrap func(s stint.Store) stint.Store) {
 				if away {
 					base = &Faulty{Store: base, Fault: func(int) Fault { return Fault{Err: fleet.ErrNotCharged} }}
 				} else if inner == "a Fallback" || outer == "a Fallback" {
-					continue // which its caller wanted
+					continue // as its caller wanted
 				}
 				s := layers(wrapOuter(wrapInner(base)))
 				admitted := 0
@@ -44,7 +44,7 @@ func Wrapper(t *testing.T, wrap func(s stint.Store) stint.Store) {
 					}
 				}
 				if outer == "a Fallback" && inner != "nothing" {
-					continue // nor does anybody keep one from being put around layers by hand
+					continue // nothing prevents putting one around layers by hand
 				}
 				if admitted != 10 || s.IsLayered() != away {
 					t.Errorf("%s around %s, away %t: %d admitted of 10, layered %t", outer, inner, away, admitted, s.IsLayered())

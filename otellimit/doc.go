@@ -1,6 +1,5 @@
-// Package otellimit makes OpenTelemetry spans and metrics of decisions and of calls of a
-// Store. It imports the API of OpenTelemetry alone: the program chooses the SDK and the
-// exporter.
+// Package otellimit makes OpenTelemetry spans and metrics of decisions and of calls of a Store. It
+// imports only the API of OpenTelemetry: the program chooses the SDK and the exporter.
 //
 //	observer, err := otellimit.New(otellimit.Options{})
 //	...
@@ -8,8 +7,8 @@
 //	limiter.Observe = observer.Observe
 //	limiter.ObserveHold = observer.ObserveHold
 //
-// Under the layers of package fleet, a span is a call that was made, and not an answer that
-// the layers remembered:
+// Under the layers of package fleet, a span is a call that was made, not an answer that the layers
+// remembered:
 //
 //	store := fleet.New(otellimit.Store(shared, otellimit.Options{}), fleet.Options{})
 //

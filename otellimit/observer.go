@@ -15,9 +15,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// MaxLimits is how many names of limits the metric stint.decisions has. Limits beyond have the
-// name "other". A program that names limits after its users would otherwise make a series for
-// each.
+// MaxLimits is how many names of limits the metric stint.decisions has. Further limits have the
+// name "other". Otherwise a program that names limits after its users would make a series for each.
 const MaxLimits = 1000
 
 // Observer observes the decisions of Limiters. New makes it. It may be used from many
@@ -59,10 +58,9 @@ func New(o Options) (*Observer, error) {
 // Observe counts the answer to a request, and adds it as the event "stint.decision" to the
 // span of ctx, if that is recorded. It is meant for Limiter.Observe. It does not keep r and a.
 //
-// The event has stint.outcome, stint.by, and, as far as they apply, stint.limit,
-// stint.remaining, stint.retry_after (in seconds; -1: no wait would help), stint.violations and
-// stint.key. Requests with an instant, which are simulations, and those that only peek are not
-// observed.
+// The event has stint.outcome, stint.by, and, if they apply, stint.limit, stint.remaining,
+// stint.retry_after (in seconds; -1: no wait would help), stint.violations and stint.key. Requests
+// with an instant, which are simulations, and those that only peek are not observed.
 func (o *Observer) Observe(ctx context.Context, r *stint.Request, a *stint.Answer) {
 	if !r.At.IsZero() || peeks(r) {
 		return
@@ -84,7 +82,7 @@ func (o *Observer) Observe(ctx context.Context, r *stint.Request, a *stint.Answe
 //
 // The event has stint.limit, stint.cost, stint.charged and stint.result: "settled"; "unknown", if
 // the Store had no such hold any more; "failed", if it did not answer; or "charged", if there was
-// no hold. The metric does not count what was charged without a hold.
+// no hold. The metric does not count charges without a hold.
 func (o *Observer) ObserveHold(ctx context.Context, c *stint.HoldCall) {
 	if c.Limit == nil {
 		return
@@ -113,7 +111,7 @@ func (o *Observer) ObserveHold(ctx context.Context, c *stint.HoldCall) {
 	}
 }
 
-// nameOf is the name of a limit, or what it allows if it has none.
+// nameOf is the name of a limit, or its terms if it has none.
 func nameOf(l *stint.Limit) string {
 	if name := l.Spec().Name; name != "" {
 		return name
@@ -121,7 +119,7 @@ func nameOf(l *stint.Limit) string {
 	return l.Terms()
 }
 
-// peeks reports whether r only asks how keys stand.
+// peeks reports whether r has only peeks.
 func peeks(r *stint.Request) bool {
 	for i := range r.Asks {
 		if !r.Asks[i].Peek {
@@ -138,7 +136,7 @@ type known struct {
 	limits  map[string]struct{}
 }
 
-// find returns the options of a series, under the name by which it is counted; nil: it is new.
+// find returns the options of a series, under the name in the metric; nil: it is new.
 func (k *known) find(s *series) []metric.AddOption {
 	if as, ok := k.options[*s]; ok {
 		return as

@@ -18,9 +18,9 @@ import (
 // call whose context has a span that is recorded, and measures all of them. Other operations
 // go to next directly, through Unwrap.
 //
-// The metric has each call once, however often and at which layer Store was called with one
-// MeterProvider. Around a store of package fleet, such as that of redislimit.Open, spans are of what
-// callers wait for, and the metric is of the calls of its shared store, for requests.
+// The metric has each call once, however often and at whatever layer Store was called with one
+// MeterProvider. Around a store of package fleet, such as that of redislimit.Open, spans cover the
+// time that callers wait, and the metric has the calls of its shared store for requests.
 //
 // The span "stint.store take" or "stint.store take_batch" has these attributes:
 //
@@ -32,9 +32,9 @@ import (
 //     refused
 //   - error.type of a call that failed: timeout, canceled, full, malformed or error
 //
-// A *stint.Memory decides in less time than it takes to make a span, and behind this Store it
-// decides more slowly: observe its decisions instead. If next is stint.Networked, so is the
-// Store: what it then decides without next has a span, too, with its stint.by.
+// A *stint.Memory decides faster than a span is made, and behind this Store it decides more slowly:
+// observe its decisions instead. If next is stint.Networked, so is the Store: its decisions without
+// next have a span, too, with their stint.by.
 func Store(next stint.Store, o Options) stint.Store {
 	s := &store{next: next, tracer: o.tracer()}
 	s.counted, _ = next.(counted)
@@ -60,7 +60,7 @@ func Store(next stint.Store, o Options) stint.Store {
 	return s
 }
 
-// watchable is a fleet.Fallback. A watcher is who watches it for a MeterProvider.
+// watchable is a fleet.Fallback. A watcher watches it for a MeterProvider.
 type (
 	watchable interface {
 		WatchCalls(by any, called func(took time.Duration, err error))
@@ -80,15 +80,15 @@ func (s *store) measuredBy(by any) bool {
 	return s.meters == by || isMeasured(s.next, by)
 }
 
-// counted is a Store that tells how many requests went in the call that decided this one; 0
-// if it does not know.
+// counted is a Store that returns how many requests went in the call that decided this one; 0: not
+// known.
 type counted interface {
 	TakeCounted(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, requests int, err error)
 }
 
 type store struct {
 	next            stint.Store
-	counted         counted // nil: next is none
+	counted         counted // nil: next is not one
 	tracer          trace.Tracer
 	duration        metric.Float64Histogram
 	take, takeBatch operation
@@ -105,7 +105,7 @@ type networked struct {
 // WithFallback implements stint.Networked.
 func (n *networked) WithFallback() stint.Store { return n.withFallback() }
 
-// operation is the name of one and its attributes in the metric.
+// operation is an operation's name and its attributes in the metric.
 type operation struct {
 	span   string
 	good   []metric.RecordOption
@@ -165,7 +165,7 @@ func (s *store) TakeBatch(ctx context.Context, rs []stint.Request, answers []sti
 	start := time.Now()
 	stint.TakeBatch(ctx, s.next, rs, answers)
 	refused := 0
-	var err error // the first
+	var err error // the first error
 	for i := range rs {
 		switch a := &answers[i]; {
 		case a.Err != nil && err == nil:
@@ -187,8 +187,8 @@ func (s *store) TakeBatch(ctx context.Context, rs []stint.Request, answers []sti
 	end(span, err)
 }
 
-// start starts a span if ctx has one that is recorded. Without that, calls in the background,
-// and those of requests that are not sampled, would become traces of their own.
+// start starts a span if ctx has one that is recorded. Otherwise calls in the background, and calls
+// for requests that are not sampled, would become separate traces.
 func (s *store) start(ctx context.Context, o *operation) (context.Context, trace.Span) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return ctx, nil

@@ -1,11 +1,11 @@
-// Package promlimit has metrics for Prometheus of what a stint.Limiter decides:
+// Package promlimit has Prometheus metrics of the decisions of a stint.Limiter:
 //
 //	metrics := promlimit.New(promlimit.Options{})
 //	prometheus.MustRegister(metrics)
 //	limiter := stint.Limiter{Store: metrics.Store(store), Observe: metrics.Observe, ObserveHold: metrics.ObserveHold}
 //
-// A Collector has these metrics. None has a label made of a key, because each key would be a
-// series that is kept forever.
+// A Collector has these metrics. No label contains a key, because each key would make a series that
+// is kept forever.
 //
 //	stint_limit_requests_total{outcome,by}       Requests decided, by who decided: store, local,
 //	                                             policy, lease or instance.
@@ -26,10 +26,10 @@
 //	stint_limit_store_seconds                    Histogram: time of a call of the store.
 //	stint_limit_store_errors_total{reason}       Such calls that failed, by reason as above.
 //
-// The last two are of Stores that Collector.Store returned. Requests with an instant, which are
+// The last two are for Stores that Collector.Store returned. Requests with an instant, which are
 // simulations, and those that only peek are not counted.
 //
-// The server has metrics of its own, by rule; see its docs/metrics.md.
+// The server has its own metrics, by rule; see its docs/metrics.md.
 package promlimit
 
 import (
@@ -47,9 +47,9 @@ import (
 
 // Options are options of a Collector. The zero Options are the defaults.
 type Options struct {
-	// Names is how many limits and how many penalties have series of their own. The others
-	// count together as "other". It bounds the memory of a program that makes limits with
-	// names of their own for each customer. 0: 1000.
+	// Names is how many limits and how many penalties have their own series. The rest count
+	// together as "other". It bounds the memory of a program that makes a limit with a new name for
+	// each customer. 0: 1000.
 	Names int
 	// Buckets are the buckets of stint_limit_store_seconds. nil: DefaultBuckets.
 	Buckets []float64
@@ -92,7 +92,7 @@ const (
 
 var resultNames = [results]string{"settled", "unknown", "failed"}
 
-// penaltySeries has the series of a penalty, by outcome; none of 0 and Allowed.
+// penaltySeries has the series of a penalty, by outcome; no series for 0 and Allowed.
 type penaltySeries [stint.Banned + 1]prometheus.Counter
 
 // DefaultBuckets are the buckets of stint_limit_store_seconds without Options.Buckets, and those
@@ -197,10 +197,10 @@ func (c *Collector) Observe(ctx context.Context, r *stint.Request, a *stint.Answ
 			s := c.limits.of(nameOf(ask.Limit))
 			s.decisions[stint.Allowed].Inc()
 			switch {
-			case a.By == stint.ByPolicy: // which counts nothing
+			case a.By == stint.ByPolicy: // nothing was counted
 			case ask.Limit.IsHeld() && r.Hold != stint.HoldID{}:
 				s.held.Add(float64(n))
-			case ask.Limit.Spec().Algorithm != stint.InFlight: // under which nothing is charged
+			case ask.Limit.Spec().Algorithm != stint.InFlight: // nothing is charged in flight
 				s.units.Add(float64(n))
 			}
 		}
@@ -225,7 +225,7 @@ func (c *Collector) ObserveHold(_ context.Context, call *stint.HoldCall) {
 	}
 }
 
-// peeks reports whether r only asks how keys stand.
+// peeks reports whether r has only peeks.
 func peeks(r *stint.Request) bool {
 	for i := range r.Asks {
 		if !r.Asks[i].Peek {
@@ -235,7 +235,7 @@ func peeks(r *stint.Request) bool {
 	return true
 }
 
-// nameOf is the name of a limit, or what it allows if it has none.
+// nameOf is the name of a limit, or its terms if it has none.
 func nameOf(l *stint.Limit) string {
 	if name := l.Spec().Name; name != "" {
 		return name
@@ -269,17 +269,17 @@ func reasonOf(ctx context.Context, err error) reason {
 	return isError
 }
 
-// others is the name that limits and penalties share which have no series of their own.
+// others is the name shared by limits and penalties without their own series.
 const others = "other"
 
-// names has the series of things by name. A reader takes no lock.
+// names has series by name. Readers take no lock.
 type names[S any] struct {
 	most int
 	make func(name string) *S
 
 	known atomic.Pointer[map[string]*S] // not changed once it is stored
-	other atomic.Pointer[S]             // of all further names; nil: there is room for more
-	mu    sync.Mutex                    // of writers
+	other atomic.Pointer[S]             // for all further names; nil: there is room for more
+	mu    sync.Mutex                    // for writers
 }
 
 func (n *names[S]) of(name string) *S {

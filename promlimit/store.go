@@ -9,10 +9,10 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Store returns next with its calls measured: their time, and how many failed. Refusals are no
-// failures, and neither are malformed requests. A call counts once, however often and at which layer
-// Store was called: of a store of package fleet, such as that of redislimit.Open, the calls of its
-// shared store are measured, for requests, and Store returns next itself.
+// Store returns next with its calls measured: their time, and how many failed. Refusals and
+// malformed requests are not failures. A call counts once, however often and at whatever layer Store
+// was called. For a store of package fleet, such as that of redislimit.Open, it measures the calls
+// of its shared store for requests, and returns next itself.
 //
 // The Store unwraps to next, so its optional interfaces are found. If next is stint.Networked,
 // so is the Store.
@@ -57,8 +57,8 @@ func (m *measured) Take(ctx context.Context, r *stint.Request, out []stint.Decis
 	return d, err
 }
 
-// TakeBatch implements stint.BatchTaker. It is one call, and if it fails for several reasons,
-// the first of them counts.
+// TakeBatch implements stint.BatchTaker. It counts as one call; of several failures, the first
+// counts.
 func (m *measured) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	start := time.Now()
 	stint.TakeBatch(ctx, m.next, rs, answers)
@@ -72,7 +72,7 @@ func (m *measured) TakeBatch(ctx context.Context, rs []stint.Request, answers []
 	m.to.called(ctx, time.Since(start), first)
 }
 
-// Unwrap returns the Store that is measured.
+// Unwrap returns the measured Store.
 func (m *measured) Unwrap() stint.Store { return m.next }
 
 // called counts a call.

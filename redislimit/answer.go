@@ -36,7 +36,7 @@ func cut(reply string, g *group) (answer, rest string, err error) {
 	return reply[:size], reply[size:], nil
 }
 
-// read turns the script's answer into decisions: those of the request at a place, from 0, among
+// read turns the script's answer into decisions, for the request at a place, from 0, among
 // identical ones.
 func (s *Store) read(reply string, r *stint.Request, place int, out []stint.Decision) (stint.Decision, error) {
 	asks := r.Asks
@@ -105,8 +105,8 @@ func punish(d *stint.Decision, p *stint.Penalty, head *algo.Head) {
 	kit.Punish(d, p, head.Punishment(kit.PenaltyPlan(p)))
 }
 
-// verdict reads the answer to an ask, before which so many like it were admitted. Without a limit
-// it allows.
+// verdict reads the answer to an ask. before is how many identical ones were admitted earlier.
+// Without a limit it allows.
 func verdict(r *stint.Request, a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
 	if a.Limit == nil {
 		return algo.Verdict{Allowed: true}, s, nil
@@ -141,12 +141,12 @@ func verdict(r *stint.Request, a *stint.Ask, s string, before int64, allowed boo
 	}
 	v = within.SettleSmall(&view, units, allowed)
 	if within != p {
-		v.Remaining = p.Left(&view) // what other callers find, who may wait longer
+		v.Remaining = p.Left(&view) // as for callers that accept longer delays
 	}
 	return v, rest, nil
 }
 
-// readBan reads the answer to a request of records alone.
+// readBan reads the answer to a request with penalties alone.
 func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, error) {
 	head, _, err := algo.ReadHead(reply)
 	switch {
@@ -162,7 +162,7 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 	return stint.Decision{}, nil
 }
 
-// broken names the key that holds what is not of this package.
+// broken returns an error with the key whose value is not of this package.
 func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head) error {
 	if why := unwritten[head.Left]; why != nil {
 		return fmt.Errorf("redislimit: %w", markNotCharged(conn.Explain(why)))

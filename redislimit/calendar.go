@@ -11,12 +11,12 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// The server's clock decides in which window of a calendar a request is, among the windows that go
-// with it: the one that this instance believes in, the one before and the one after. If its clock
-// shows none of them, nothing is decided, and the request is sent again with those around that
-// clock, which all later requests then bring along.
+// The server's clock decides in which window of a calendar a request is. The request brings three
+// windows: the current one by this instance's clock, the one before and the one after. If the
+// server's clock is in none of them, nothing is decided, and the request is sent again with the
+// windows around that clock; later requests bring those, too.
 
-// around is p with the windows that go with a request of b.
+// around returns p with the windows for a request of b.
 func (s *Store) around(b *batch, p *algo.Plan) *algo.Plan {
 	if p.Calendar == nil {
 		return p
@@ -28,12 +28,12 @@ func (s *Store) around(b *batch, p *algo.Plan) *algo.Plan {
 	return p.Around(max(0, now))
 }
 
-// mostSent is how often a request is sent at most. The second time it brings the right windows, unless
-// the nodes of a Cluster have clocks that are a window apart.
+// mostSent is how often at most a request is sent. The second time it has the right windows, unless
+// clocks of a Cluster's nodes are a window apart.
 const mostSent = 4
 
-// outsideError is that a request came without the windows of the server's clock, so nothing was
-// charged.
+// outsideError means that the server's clock was in none of the request's windows, so nothing
+// was charged.
 type outsideError struct {
 	clock int64 // µs
 }
@@ -45,7 +45,8 @@ func (e *outsideError) Error() string {
 
 func (e *outsideError) Unwrap() error { return fleet.ErrNotCharged }
 
-// outside reports whether err is an outsideError, and then keeps how far the server's clock is ahead.
+// outside reports whether err is an outsideError, and if so, notes how far the server's clock is
+// ahead.
 func (s *Store) outside(err error) bool {
 	if err == nil {
 		return false
@@ -58,7 +59,7 @@ func (s *Store) outside(err error) bool {
 	return true
 }
 
-// takeMerged takes r, and sends it again if it came without the windows of the server's clock.
+// takeMerged takes r, and sends it again after an outsideError.
 func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, requests int, err error) {
 	d, requests, err = s.takeOnce(ctx, r, out)
 	if err == nil || !s.outside(err) {

@@ -10,24 +10,25 @@ import (
 	"github.com/stintdev/stint/fleet"
 )
 
-// Divided is a Store over two servers: limits whose period is less than a minute count on a second one.
-// Such counts are asked most and soon worth nothing, so that server needs neither a copy nor a disk.
+// Divided is a Store over two servers: limits with a period under a minute count on the second one.
+// Such counts are used most and soon worthless, so that server needs neither a replica nor a disk.
 // Violations, bans and all else are on the first. It may be used from many goroutines at once.
 //
-// A request under limits of both takes two round trips and more, and is not one step: what it has taken
-// on the first is refunded if the second refuses. Each server may fail alone: see fleet.Partitioned.
+// A request under limits of both takes two or more round trips and is not atomic: the units that it
+// took on the first are refunded if the second refuses. Each server may fail alone: see
+// fleet.Partitioned.
 type Divided struct {
 	first, second *Store
 	fallback      fallback
 }
 
-// NewDivided returns a Divided, which closes both when it is closed.
+// NewDivided returns a Divided. Its Close closes both.
 func NewDivided(first, second *Store) *Divided { return &Divided{first: first, second: second} }
 
-// Unwrap returns the first Store. It does what Divided does not do.
+// Unwrap returns the first Store, which does all that Divided does not.
 func (d *Divided) Unwrap() stint.Store { return d.first }
 
-// Close closes both, and what WithFallback returned.
+// Close closes both Stores, and the Store that WithFallback returned.
 func (d *Divided) Close() {
 	d.fallback.close()
 	d.first.Close()
@@ -46,7 +47,7 @@ func (d *Divided) Take(ctx context.Context, r *stint.Request, out []stint.Decisi
 	return decision, err
 }
 
-// TakeCounted is Take, and is Store.TakeCounted if r concerns one of the servers only.
+// TakeCounted is Take, and Store.TakeCounted if r needs only one of the servers.
 func (d *Divided) TakeCounted(ctx context.Context, r *stint.Request, out []stint.Decision) (decision stint.Decision, requests int, err error) {
 	own, other := d.divide(r)
 	switch {
@@ -64,8 +65,8 @@ func (d *Divided) TakeCounted(ctx context.Context, r *stint.Request, out []stint
 	return decision, 0, err
 }
 
-// divide returns what r asks of the first server and of the second; nil: nothing. A penalty of an ask on
-// the second is looked for on the first.
+// divide returns the parts of r for the first server and for the second; nil: none. Penalties of asks on
+// the second are looked up on the first.
 func (d *Divided) divide(r *stint.Request) (own, other *part) {
 	for i := range r.Asks {
 		if kit.UnderAMinute(r.Asks[i].Limit) {
@@ -97,17 +98,18 @@ func (d *Divided) divide(r *stint.Request) (own, other *part) {
 	return own, other
 }
 
-// side is what a request asks of one server.
+// side is the part of a request for one server.
 type side struct {
 	*part
 	store *Store
-	// bare means that the server knows no penalties.
+	// bare means that the server has no penalties.
 	bare bool
 }
 
-// takeBoth asks the first server, because that finds bans, and then the second; but it asks last for a
-// place in a queue, because that is not refunded. If the last one refuses, it refunds the other. Where both
-// have a queue, it first looks whether the last one refuses; a place is lost only if that changes meanwhile.
+// takeBoth asks the first server, which has the bans, and then the second; but a server with a leaky bucket
+// comes last, because a place in its queue is not refunded. If the last one refuses, it refunds the other.
+// If both have a queue, it first peeks whether the last one refuses; a place is lost only if that changes
+// meanwhile.
 func (d *Divided) takeBoth(ctx context.Context, r *stint.Request, own, other *part, out []stint.Decision) (stint.Decision, error) {
 	before, last := &side{own, d.first, false}, &side{other, d.second, true}
 	takes := true
@@ -144,7 +146,7 @@ func (d *Divided) takeBoth(ctx context.Context, r *stint.Request, own, other *pa
 	if taken && (last.err != nil || !last.decision.Allowed) {
 		refunded = before.store.refundParts(ctx, []*part{before.part})
 		if last.err == nil && refunded {
-			before.ask(ctx, false) // what is left after the refund
+			before.ask(ctx, false) // for the Remaining after the refund
 		}
 	}
 	err := errors.Join(last.err, before.err)
@@ -160,7 +162,7 @@ func (d *Divided) takeBoth(ctx context.Context, r *stint.Request, own, other *pa
 	return join(r, []*part{own, other}, out), nil
 }
 
-// ban returns the ban that runs for own, with the longest wait for a limit of the request.
+// ban returns the running ban of own, with the longest wait for a limit of the request.
 func (d *Divided) ban(ctx context.Context, own, other *part) (stint.Decision, error) {
 	ban, err := d.first.findBan(ctx, []*part{own})
 	if err != nil || ban.BanLeft == 0 {
@@ -184,7 +186,8 @@ func (s *side) isBanned() bool {
 	return s.err == nil && s.decision.Outcome == stint.Banned && s.decision.Limit == nil && s.decision.BanLeft > 0 && !s.bare
 }
 
-// ask asks the server, which takes nothing if takes is false: the answers are as if another limit refused.
+// ask asks the server. If takes is false, it takes nothing, and the answers are as if another limit
+// refused.
 func (s *side) ask(ctx context.Context, takes bool) {
 	asking := s.request
 	asking.Asks = make([]stint.Ask, len(s.request.Asks), len(s.request.Asks)+1)
@@ -202,8 +205,8 @@ func (s *side) ask(ctx context.Context, takes bool) {
 	s.each = each[:len(s.request.Asks)]
 }
 
-// TakeBatch implements stint.BatchTaker. Requests that concern both servers go alone, when those before
-// them have been answered.
+// TakeBatch implements stint.BatchTaker. Requests that need both servers are sent alone, after those
+// before them were answered.
 func (d *Divided) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	var ofFirst, ofSecond []int
 	flush := func() {
@@ -252,7 +255,7 @@ func (d *Divided) Reset(ctx context.Context, r *stint.Request) error {
 	return d.each(r, func(s *Store, r *stint.Request) error { return s.Reset(ctx, r) })
 }
 
-// each does something with what r asks of each server.
+// each calls do with the part of r for each server.
 func (d *Divided) each(r *stint.Request, do func(*Store, *stint.Request) error) error {
 	own, other := d.divide(r)
 	if other == nil {
@@ -268,7 +271,7 @@ func (d *Divided) each(r *stint.Request, do func(*Store, *stint.Request) error) 
 	return err
 }
 
-// Clear does Store.Clear on both servers.
+// Clear is Store.Clear on both servers.
 func (d *Divided) Clear(ctx context.Context) error {
 	return errors.Join(d.first.Clear(ctx), d.second.Clear(ctx))
 }
@@ -329,7 +332,7 @@ func (d *Divided) Banned(ctx context.Context, yield func(stint.Record) bool) err
 	return d.first.Banned(ctx, yield)
 }
 
-// byLimit does something with the limits of each server, and their places.
+// byLimit calls do with the limits of each server, and their places.
 func (d *Divided) byLimit(limits []*stint.Limit, do func(s *Store, some []*stint.Limit, places []int) error) error {
 	var some [2][]*stint.Limit
 	var places [2][]int
@@ -383,7 +386,7 @@ func (d *Divided) Notify(ctx context.Context, l fleet.Listener) error {
 	return err
 }
 
-// The names of servers that are no Clusters, and what comes before a node's of the second.
+// The names of servers that are not Clusters, and the prefix of node names of the second.
 const (
 	firstServer  = "the first Redis"
 	secondServer = "the second Redis"

@@ -5,7 +5,7 @@
 //
 // Open returns a fleet.Store around the Store that Connect returns. It decides within 25 ms:
 // if the server does not answer, by this instance's share of the limits. With the bare Store
-// of Connect alone, callers wait until their contexts are done, and get errors.
+// of Connect, callers wait until their contexts are done, and get errors.
 //
 // The server decides a request by its own clock, all or nothing, with the same arithmetic
 // as in memory. While two calls are under way, further requests are collected and sent
@@ -24,9 +24,9 @@
 // length comes first, so that no key can imitate another. A key of more than 64 bytes is
 // replaced by its hash. Every count expires in the millisecond after it has become unused.
 //
-// What requests in flight hold lies apart from the count, at stint:{5:alice}h and the limit's
-// ID: a hash with a head and one field for each hold, at most 100 bytes each. A limit that is
-// not held has no such key. A limit that is in_flight has no other.
+// Holds of requests in flight are separate from the count, at stint:{5:alice}h and the
+// limit's ID: a hash with a head and one field for each hold, at most 100 bytes each. A limit
+// that is not held has no such key. An in_flight limit has only this key.
 //
 // The fleet also shares Documents: each is a hash at NAMESPACE:{doc:NAME}, which does not
 // expire. Changes of documents are published on the channel NAMESPACE:{doc}.
@@ -38,25 +38,26 @@
 // Two services on one Redis need different namespaces (Options.Namespace, or ?namespace= in
 // the address). In the same namespace they share documents, bans, the kill switch, and the
 // counts of limits with equal names and keys. Different databases (SELECT) do not suffice,
-// because channels belong to no database.
+// because channels are shared by all databases.
 //
 // # Clusters
 //
 // In a Cluster, a request whose asks have several keys takes one round trip for each slot,
 // all at the same time. If some slots refuse, a second round trip refunds what the others
-// charged. No limit is ever exceeded, but a refused request may hold units until then, and
-// the ResetAfter of an ask that would have allowed it is as if it had. If a refund fails,
-// the units stay taken. Slots with leaky buckets are asked last, one by one, because a place
-// in a queue cannot be refunded: it is lost if a second queue refuses. If asks have
-// penalties, an earlier round trip looks for bans; if it finds one, another finds out how
-// long the limits refuse. What a refused request held in some slots is settled with no cost.
+// charged. No limit is ever exceeded, but a refused request may take units until then, and
+// the ResetAfter of an ask that would have allowed it includes those units. If a refund
+// fails, the units stay taken. Slots with leaky buckets are asked last, one by one, because
+// a place in a queue cannot be refunded: it is lost if a second queue refuses. If asks have
+// penalties, an earlier round trip looks for bans; if it finds one, another one asks how
+// long the limits refuse. Units that a refused request held in some slots are settled with
+// cost 0.
 //
 // # Errors
 //
 // An error that wraps fleet.ErrNotCharged means that nothing was charged: the server refused
 // the call (for example with READONLY, OOM, LOADING or CLUSTERDOWN), no connection could be
 // made, or the request's context or Deadline ended before it was sent. After any other
-// error, the request may have been charged: it was sent and not answered in time, the
+// error, the request may have been charged: it was sent but not answered in time, the
 // connection was lost, or the server refused a command of the script (NOPERM). A call is
 // sent again only if the server says that nothing ran: NOSCRIPT, and in a Cluster MOVED, ASK
 // and TRYAGAIN.

@@ -29,19 +29,17 @@ var (
 	timeScript = conn.NewScript("local t = redis.call('TIME')\nreturn t[1] * 1000000 + t[2]")
 )
 
-// documents are named texts that a fleet shares beside its counts. Each has versions with
-// numbers from 1; the newest 50 are kept. They lie in the Store's namespace, do not
-// expire, and are deleted only by Clear. They may be used from many goroutines at once.
+// documents are named texts that a fleet shares besides its counts. Each has versions with
+// numbers from 1; the newest 50 are kept. They are in the Store's namespace, do not expire,
+// and are deleted only by Clear. They may be used from many goroutines at once.
 //
-// Beside the documents there are reports, which instances write and all read, and claims.
-// Both expire.
+// There are also reports, which instances write and all read, and claims. Both expire.
 //
 // Names have 1 to 64 characters of a–z 0–9 _ -. Errors about an invalid name, number or
 // text wrap stint.ErrRequest.
 type documents struct{ store *Store }
 
-// Documents returns what the fleet of the Store's namespace shares beside its counts, for
-// server.Config.Documents.
+// Documents returns the documents of the Store's namespace, for server.Config.Documents.
 func (s *Store) Documents() *documents { return &documents{s} }
 
 // Now returns the time by the server's clock; in a Cluster, by that of one node for the
@@ -55,8 +53,8 @@ func (d *documents) Now(ctx context.Context) (time.Time, error) {
 	return time.UnixMicro(micros), err
 }
 
-// documentKey cannot be a key of a subject, whose tag begins with a digit or "#", nor of another
-// namespace, since none contains a brace.
+// documentKey cannot be the key of a subject, whose tag begins with a digit or "#", nor one of
+// another namespace, because no namespace contains a brace.
 func (s *Store) documentKey(name string) string { return s.namespace + ":{doc:" + name + "}" }
 
 func (s *Store) documentChannel() string { return s.namespace + ":{doc}" }
@@ -149,7 +147,7 @@ func (d *documents) Watch(ctx context.Context, changed func()) {
 
 const announcementLifetime = 30 * time.Second
 
-// Announce records a text of this instance, such as which rules it has. It returns the
+// Announce records a text of this instance, such as the rules that it has. It returns the
 // texts that instances of the namespace have announced in the last 30 seconds, by the
 // server's clock: each text once, up to 100, the newest first, including this one. To keep
 // a text, announce it again every few seconds.
@@ -171,7 +169,7 @@ func (d *documents) Announce(ctx context.Context, text string) ([]string, error)
 	return all, nil
 }
 
-// replied is a script's reply of a type.
+// replied returns a script's reply as a T, or an error.
 func replied[T any](what string, reply any) (T, error) {
 	v, ok := reply.(T)
 	if !ok {

@@ -20,20 +20,21 @@ import (
 // that ends with the start of its window by this instance's clock. It expires with its window and
 // up to JitterMax later.
 //
-// Requests are decided as ever: those that are refused are not charged, also in keys that others
-// charge when they refuse. A request under both kinds of limits, or under such a limit with a
-// penalty, takes two round trips and more, and is not one step: what it has taken under one kind
-// is refunded if the other refuses. So is what it has taken in other slots of a Cluster, where
-// these keys have no hash tags.
+// Stint does not charge requests that it refuses, although envoyproxy/ratelimit does, in the
+// same keys. A request under both kinds of limits, or under such a limit with a penalty, takes
+// two or more round trips and is not atomic: the units taken under one kind are refunded if the
+// other refuses. So are those taken in other slots of a Cluster, where these keys have no hash
+// tags.
 type EnvoyKeys struct {
-	// Name returns what envoyproxy/ratelimit calls the count of a key under a limit, without
+	// Name returns the name of a key's count under a limit in envoyproxy/ratelimit, without
 	// Prefix and without the start of the window, such as "domain_key_value_". ok is false for
-	// limits that are counted in Stint's own keys, and must be for all but fixed windows of
+	// limits that are counted in Stint's own keys; it may be true only for fixed windows of
 	// whole seconds that are not held. It is called for each ask, from many goroutines at once.
 	Name func(l *stint.Limit, key string) (name string, ok bool)
 	// Prefix is before each key.
 	Prefix string
-	// JitterMax is how much longer than its window a count lives at most, in whole seconds.
+	// JitterMax is how much longer than its window a count lives at most. It is in whole
+	// seconds.
 	JitterMax time.Duration
 }
 
@@ -47,16 +48,17 @@ var (
 	envoyRefundScript = conn.NewScript(envoyRefundText)
 )
 
-// envoyCount is a count of Envoy's that an ask or a call is about.
+// envoyCount is the count in Envoy's keys of an ask or a call.
 type envoyCount struct {
 	key     string
 	units   int64
 	most    int64
-	seconds int64 // that it lives
+	seconds int64 // until it expires
 	plan    *algo.Plan
 }
 
-// envoyInstant is at in µs; zero: now. Envoy's instances have no clock but their own.
+// envoyInstant is at in µs; zero: now, by this instance's clock, as Envoy's instances use
+// theirs.
 func envoyInstant(at time.Time) int64 {
 	if at.IsZero() {
 		at = time.Now()
@@ -64,7 +66,7 @@ func envoyInstant(at time.Time) int64 {
 	return at.UnixMicro()
 }
 
-// envoyCount is the count of l in the window of an instant; not ok: l is counted in Stint's keys. s
+// envoyCount returns the count of l in the window at now; not ok: l is counted in Stint's keys. s
 // must have EnvoyKeys.
 func (s *Store) envoyCount(l *stint.Limit, key string, units, now int64) (c envoyCount, ok bool) {
 	if l == nil {
@@ -86,23 +88,23 @@ func (s *Store) envoyCount(l *stint.Limit, key string, units, now int64) (c envo
 	return c, true
 }
 
-// What to do with the counts of an envoyRequest.
+// Actions of an envoyRequest.
 const (
 	envoyLook   = "look"
 	envoyTake   = "take"
-	envoyCharge = "charge" // what fits or not
+	envoyCharge = "charge" // whether it fits or not
 )
 
-// envoyRequest is counts that are decided together, and the answer.
+// envoyRequest has counts that are decided together, and the answer.
 type envoyRequest struct {
 	counts []envoyCount
 	what   string
 	fits   bool
-	used   []int64 // what each was before
+	used   []int64 // each count before the request
 	err    error
 }
 
-// runEnvoy makes one call for requests whose keys lie in one slot. After an error, all have it.
+// runEnvoy makes one call for requests whose keys are in one slot. All get its error.
 func (s *Store) runEnvoy(ctx context.Context, all ...*envoyRequest) {
 	var keys, argv []string
 	for _, r := range all {
@@ -142,7 +144,7 @@ func (s *Store) runEnvoy(ctx context.Context, all ...*envoyRequest) {
 	}
 }
 
-// takeEnvoy decides one request, whose keys may lie in several slots.
+// takeEnvoy decides one request, whose keys may be in several slots.
 func (s *Store) takeEnvoy(ctx context.Context, r *envoyRequest) {
 	slots := map[uint16]*envoyRequest{}
 	var parts []*envoyRequest
@@ -186,8 +188,8 @@ func (s *Store) takeEnvoy(ctx context.Context, r *envoyRequest) {
 	}
 }
 
-// refundEnvoyParts gives back what parts have taken of a request that is refused, and reports
-// whether all is given back.
+// refundEnvoyParts refunds the units that parts have taken for a refused request, and reports
+// whether all are back.
 func (s *Store) refundEnvoyParts(ctx context.Context, parts []*envoyRequest) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
@@ -206,7 +208,7 @@ func (s *Store) refundEnvoyParts(ctx context.Context, parts []*envoyRequest) boo
 	return complete
 }
 
-// refundEnvoy gives back the units of counts in one slot, and announces the asks.
+// refundEnvoy refunds the units of counts in one slot, and publishes the invalidated keys.
 func (s *Store) refundEnvoy(ctx context.Context, counts []envoyCount, asks []stint.Ask) error {
 	var keys, argv []string
 	for i := range counts {

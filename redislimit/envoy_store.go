@@ -14,18 +14,18 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// mixed is a request with counts in Envoy's keys.
+// mixed is a request with some counts in Envoy's keys.
 type mixed struct {
 	at int64 // µs
-	// own are the asks that are counted in Stint's keys, and one without a limit for each
-	// penalty of the others. It has no asks if there are none.
+	// own has the asks that are counted in Stint's keys, and one without a limit for each
+	// penalty of the others. It may have no asks.
 	own part
-	// envoy are the others, and counts theirs.
+	// envoy has the other asks, and counts their counts.
 	envoy  part
 	counts envoyRequest
 }
 
-// mixedOf returns r as a mixed request; nil: it has no counts in Envoy's keys.
+// mixedOf returns r as a mixed request; nil: r has no counts in Envoy's keys.
 func (s *Store) mixedOf(r *stint.Request) *mixed {
 	if s.envoy == nil {
 		return nil
@@ -53,11 +53,11 @@ func (s *Store) mixedOf(r *stint.Request) *mixed {
 	return m
 }
 
-// isAlone tells whether m has nothing but counts in Envoy's keys.
+// isAlone reports whether m has only counts in Envoy's keys.
 func (m *mixed) isAlone() bool { return len(m.own.request.Asks) == 0 }
 
-// takeMixed decides r, of which m was made. It takes what is counted in Stint's keys first, because
-// that finds bans, and then the rest. If that refuses, it refunds the former.
+// takeMixed decides r, from which m was made. It first takes in Stint's keys, which have the bans,
+// and then in Envoy's. If the latter refuse, it refunds the former.
 func (s *Store) takeMixed(ctx context.Context, m *mixed, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	if r.Deadline > 0 { // of all calls together
 		var cancel context.CancelFunc
@@ -101,7 +101,7 @@ func (s *Store) takeMixed(ctx context.Context, m *mixed, r *stint.Request, out [
 	return join(r, append(parts, &m.envoy), out), nil
 }
 
-// decide makes the decisions of the answer about Envoy's counts.
+// decide makes decisions from the answer about Envoy's counts.
 func (m *mixed) decide() error {
 	p := &m.envoy
 	p.each = make([]stint.Decision, len(p.request.Asks))
@@ -120,8 +120,8 @@ func (m *mixed) decide() error {
 	return nil
 }
 
-// punish counts the violations of the asks of p that refuse, but for those that own has counted: of asks
-// with the same key and penalty, a request counts one.
+// punish counts the violations of the refusing asks of p, except those that own has counted: a request
+// counts one violation for each key and penalty.
 func (s *Store) punish(ctx context.Context, p, own *part) error {
 	violating := stint.Request{At: p.request.At}
 	for i := range p.each {
@@ -141,13 +141,13 @@ func (s *Store) punish(ctx context.Context, p, own *part) error {
 	return nil
 }
 
-// violates reports whether the i-th ask refuses, and that counts under its penalty.
+// violates reports whether the i-th ask refuses and that counts under its penalty.
 func (p *part) violates(i int) bool {
 	d := &p.each[i]
 	return !d.Allowed && !d.Busy && p.request.Asks[i].Penalty != nil && p.request.Asks[i].Limit != nil
 }
 
-// counted reports whether a violation of the key and the penalty of a was counted with p.
+// counted reports whether p counted a violation for a's key and penalty.
 func (p *part) counted(a *stint.Ask) bool {
 	for i := range p.each {
 		if b := &p.request.Asks[i]; p.violates(i) && b.Key == a.Key && b.Penalty.ID() == a.Penalty.ID() {
@@ -157,8 +157,8 @@ func (p *part) counted(a *stint.Ask) bool {
 	return false
 }
 
-// takeBatchMixed is TakeBatch if some requests have counts in Envoy's keys; all has a nil for each of
-// the others. Requests with nothing else go in one call, unless there is a Cluster.
+// takeBatchMixed is TakeBatch if some requests have counts in Envoy's keys; all has nil for the
+// others. Requests with only such counts go in one call, except in a Cluster.
 func (s *Store) takeBatchMixed(ctx context.Context, all []*mixed, rs []stint.Request, answers []stint.Answer) {
 	var own, together []int
 	for i, m := range all {
@@ -228,7 +228,7 @@ func (s *Store) chargeEnvoy(ctx context.Context, at time.Time, calls []stint.Hol
 }
 
 // takeFromEnvoy calls f for each ask of r that is counted in Envoy's keys, and returns r without
-// them; nil: nothing else is in r.
+// them; nil: no asks are left.
 func (s *Store) takeFromEnvoy(r *stint.Request, f func(stint.Ask, envoyCount) error) (rest *stint.Request, err error) {
 	if s.envoy == nil {
 		return r, nil

@@ -30,12 +30,13 @@ func notSent(err error) error {
 	return fmt.Errorf("redislimit: %w: %w", fleet.ErrNotCharged, err)
 }
 
-// badReply is the error of a reply that no script of this package makes. What was charged is unknown.
+// badReply is the error of a reply that no script of this package makes. It is unknown whether units
+// were charged.
 func badReply(format string, args ...any) error {
 	return fmt.Errorf("redislimit: unexpected reply of the script: %w: %w", fleet.ErrBadReply, fmt.Errorf(format, args...))
 }
 
-// unwritten is why a server did not write what a request would charge, by the numbers of room.lua.
+// unwritten has the reasons why a server did not write a charge, by the numbers of room.lua.
 var unwritten = map[int64]error{
 	3: errors.New("OOM command not allowed when used memory > 'maxmemory'"),
 	4: errors.New("MISCONF errors writing to the disk"),

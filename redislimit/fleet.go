@@ -15,8 +15,8 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// A refund or reset makes remembered refusals wrong elsewhere. So its script publishes the keys on
-// one channel; in a Cluster all nodes pass messages on.
+// A refund or reset makes refusals that other instances remember wrong. So its script publishes
+// the keys on one channel; in a Cluster all nodes pass messages on.
 
 // invalidations names the channel, NAMESPACE:{invalidated}.
 const invalidations = "invalidated"
@@ -70,7 +70,7 @@ var membershipText string
 
 var membershipScript = conn.NewScript(membershipText)
 
-// heartbeatLifetime is long enough that one late or lost Heartbeat changes nothing.
+// heartbeatLifetime is long enough to survive one late or lost Heartbeat.
 const heartbeatLifetime = 5 * time.Second
 
 // Heartbeat implements fleet.Membership: it records that this Store is alive, and returns

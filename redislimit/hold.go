@@ -13,7 +13,7 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// wayOf is what an ask of r takes, if r is allowed, and how many units must fit.
+// wayOf returns how an ask takes its units if r is allowed, and how many must fit.
 func wayOf(r *stint.Request, a *stint.Ask) (units int64, way algo.Way) {
 	units = a.Units()
 	switch {
@@ -34,7 +34,7 @@ func span(l *stint.Limit, holdFor time.Duration) int64 {
 	return cmp.Or(holdFor.Microseconds(), kit.Plan(l).Hold)
 }
 
-// heldID is what stands for a limit's holds where its ID stands for its count.
+// heldID replaces a limit's ID in the key of its holds.
 func heldID(l *stint.Limit) string { return "h" + l.ID() }
 
 // addHeldKeys adds the keys of a limit that is held.
@@ -46,7 +46,7 @@ func (s *Store) addHeldKeys(b *batch, subject string, l *stint.Limit) {
 	b.holds = true
 }
 
-// brokenHolds and more is what a script calls a key of holds that is not readable: see algo.Head.
+// From brokenHolds on, a script's code means a key of holds that is not readable: see algo.Head.
 const brokenHolds = 6
 
 func (s *Store) countKey(a *stint.Ask, held bool) string {
@@ -116,8 +116,7 @@ func failCalls(calls []stint.HoldCall, places []int, err error) {
 	}
 }
 
-// callInOrder makes the calls at these places, and again those that came without the windows of the
-// server's clock.
+// callInOrder makes the calls at these places, and repeats those with an outsideError.
 func (s *Store) callInOrder(ctx context.Context, at time.Time, calls []stint.HoldCall, places []int) {
 	for sent := 0; sent < mostSent && len(places) > 0; sent++ {
 		s.callOnce(ctx, at, calls, places)
@@ -131,7 +130,8 @@ func (s *Store) callInOrder(ctx context.Context, at time.Time, calls []stint.Hol
 	}
 }
 
-// callOnce makes the calls at these places. Few go with the requests of others; many are a list.
+// callOnce makes the calls at these places: few merged with the requests of others, many as a
+// list.
 func (s *Store) callOnce(ctx context.Context, at time.Time, calls []stint.HoldCall, places []int) {
 	if len(places) <= mostMerged {
 		s.callMerged(ctx, at, calls, places)
@@ -144,7 +144,7 @@ func (s *Store) callOnce(ctx context.Context, at time.Time, calls []stint.HoldCa
 	}
 }
 
-// mostMerged is how many calls go with the requests of others.
+// mostMerged is how many calls are merged with the requests of others.
 const mostMerged = 8
 
 func (s *Store) callMerged(ctx context.Context, at time.Time, calls []stint.HoldCall, places []int) {
@@ -233,7 +233,7 @@ func (s *Store) addCall(b *batch, c *stint.HoldCall) spot {
 	return at
 }
 
-// action is what calls must have in common to go as one group.
+// action has what calls must have in common to be one group.
 type action struct {
 	code        byte
 	units, span int64
@@ -253,7 +253,7 @@ func actionOf(c *stint.HoldCall) action {
 	return action{code: algo.CallSettle}
 }
 
-// readCall fills in the answer to c from what the script answered to its group.
+// readCall fills in the answer to c from the script's reply to its group.
 func (s *Store) readCall(c *stint.HoldCall, reply string, place int) {
 	c.Found, c.Released, c.Charged, c.Remaining, c.Held, c.ResetAfter = false, false, 0, 0, 0, 0
 	head, rest, err := algo.ReadHead(reply)

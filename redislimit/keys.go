@@ -10,11 +10,12 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// longSubject is the length in bytes from which on a subject is hashed, to save memory of Redis.
+// longSubject is the longest subject, in bytes, that is not hashed; hashing saves memory of
+// Redis.
 const longSubject = 64
 
-// tag stands between the braces of a key. Redis hashes up to its first "}", which all keys of a
-// subject share.
+// tag returns the text between the braces of a key. Redis hashes it up to the first "}"; all
+// keys of a subject share it.
 func tag(subject string) string { return string(appendTag(nil, subject)) }
 
 func appendTag(b []byte, subject string) []byte {
@@ -33,7 +34,8 @@ func (s *Store) appendKey(b []byte, subject, id string) []byte {
 	return append(append(appendTag(b, subject), '}'), id...)
 }
 
-// parse is what key was made of: a hashed subject as its hash; not ok: the key is none of ours.
+// parse splits a key; a hashed subject is returned as its hash. Not ok: the key is not one of
+// ours.
 func (s *Store) parse(key string) (subject string, hashed bool, id string, ok bool) {
 	rest, ok := strings.CutPrefix(key, s.namespace+":{")
 	if !ok {

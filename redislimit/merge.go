@@ -11,8 +11,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Requests that come while calls are under way go together: one call for many costs a fraction. None
-// waits for others to come (docs/decisions/0003-merged-calls-and-lists.md).
+// Requests that arrive while calls are under way are merged: one call for many costs a fraction.
+// None waits for others to arrive (docs/decisions/0003-merged-calls-and-lists.md).
 
 const mergedWaiters = 1024
 
@@ -46,7 +46,7 @@ func (s *Store) takeOnce(ctx context.Context, r *stint.Request, out []stint.Deci
 	return d, w.requests, err
 }
 
-// await waits for the answer to w, which is in q. After an error, w is no longer the caller's.
+// await waits for the answer to w, which is in q. After an error, the caller must not use w.
 func (s *Store) await(ctx context.Context, q *queue, w *waiter, deadline time.Duration) error {
 	err := w.wait(ctx, deadline)
 	switch {
@@ -61,8 +61,8 @@ func (s *Store) await(ctx context.Context, q *queue, w *waiter, deadline time.Du
 	return nil // it was answered meanwhile
 }
 
-// takeDirect makes a call on the caller's goroutine, since starting and waking another one costs
-// more than all else here. Requests that come meanwhile find a call under way.
+// takeDirect makes a call on the caller's goroutine, because starting and waking another one
+// costs more than all else here. Requests that arrive meanwhile see a call under way.
 func (s *Store) takeDirect(q *queue, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	defer s.merger.finishDirect(q)
 	c := callPool.Get().(*call)
@@ -84,7 +84,7 @@ type call struct {
 
 var callPool = sync.Pool{New: func() any { return new(call) }}
 
-// runCalls makes calls as long as requests wait, on a goroutine of its own, since a call may
+// runCalls makes calls as long as requests wait, on its own goroutine, because a call may
 // outlive its callers' deadlines.
 func (s *Store) runCalls(q *queue) {
 	c := callPool.Get().(*call)
@@ -138,7 +138,7 @@ func (s *Store) fill(q *queue, c *call) bool {
 		if len(c.waiters) == from {
 			break
 		}
-		// Calls before requests: what both change of a key's holds is then written once.
+		// Calls before requests: if both change a key's holds, they are written once.
 		for _, w := range c.waiters[from:] {
 			s.addCalls(&c.batch, w)
 		}
@@ -161,7 +161,7 @@ func (s *Store) deliver(q *queue, c *call, reply string, err error) {
 	s.merger.mu.Lock()
 	q.starting++
 	s.merger.mu.Unlock()
-	// Once answered, a waiter belongs to its caller, with the asks of its group.
+	// Once answered, a waiter and the asks of its group belong to its caller.
 	answers := c.batch.args[:0]
 	var broken error
 	for i := range c.batch.groups {

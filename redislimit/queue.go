@@ -13,7 +13,7 @@ const (
 	// fewCalls may be under way before requests wait: Redis decides one while another's answers
 	// are handed out.
 	fewCalls = 2
-	// mostCalls may be under way where a whole call waits, for servers far away.
+	// mostCalls may be under way if requests for a whole call wait, for distant servers.
 	mostCalls = 128
 	fewIdle   = 256
 )
@@ -21,31 +21,31 @@ const (
 // merger is the queues of a Store.
 type merger struct {
 	runCalls func(*queue) // makes calls for a queue, on a goroutine of its own
-	// waiters are free. Each merger has its own, since a waiter made in a bubble of testing/synctest
-	// must not be used outside of it.
+	// waiters are free for use. Each merger has its own, because a waiter made in a bubble of
+	// testing/synctest must not be used outside it.
 	waiters sync.Pool
 
 	mu     sync.Mutex
 	queues map[uint16]*queue // by slot; of a single server, 0
 	calls  int               // under way, of all queues
-	idle   []*queue          // to be used again
+	idle   []*queue          // for reuse
 }
 
-// queue is where requests of one slot wait, in order. An empty queue without a call under way may
-// be used for another slot; its waiters then see by their state that they have left it.
+// queue has the waiting requests of one slot, in order. An empty queue without a call under way
+// may be reused for another slot; its former waiters see by their state that they have left it.
 type queue struct {
 	slot        uint16
 	first, last *waiter
-	asks        int // and calls, of the waiters
+	asks        int // asks and calls of the waiters
 	calls       int // under way
-	starting    int // of these, the ones that have not taken requests yet
+	starting    int // calls that have not taken requests yet
 	run         func()
 }
 
 var errWaiting = fmt.Errorf("%d calls wait for the server", conn.MaxWaiting)
 
-// enqueue adds w to the queue of a slot and starts a call, if none must be waited for. direct
-// means that the queue was idle and the caller, who allowed that, makes the call itself. A nil
+// enqueue adds w to the queue of a slot and starts a call, unless w must wait for one. direct
+// means that the queue was idle and the caller, who set mayCall, makes the call itself. A nil
 // queue: too many calls are under way, as when no node answers.
 func (m *merger) enqueue(slot uint16, w *waiter, mayCall bool) (_ *queue, direct bool) {
 	m.mu.Lock()
@@ -91,7 +91,7 @@ func (m *merger) newQueue() *queue {
 	return q
 }
 
-// leave takes w out, and returns false if a call has taken it before.
+// leave removes w, and returns false if a call has taken it before.
 func (m *merger) leave(q *queue, w *waiter) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +123,7 @@ func (m *merger) finishDirect(q *queue) {
 	}
 }
 
-// end notes that a call of q is over. The lock is held.
+// end notes that a call of q is over. The lock must be held.
 func (m *merger) end(q *queue) {
 	q.calls--
 	m.calls--

@@ -62,8 +62,8 @@ func instant(reply any) (int64, error) {
 
 // Banned implements stint.Inspector. It scans all keys of the server, about 1,000 at a
 // time, and serves others in between; on a server with many keys this takes long. It misses
-// no ban that runs for the whole time, unless a Cluster moves its slot meanwhile. It skips
-// values that are no records.
+// no ban that runs the whole time, unless a Cluster moves its slot meanwhile. It skips
+// values that are not records.
 //
 // In a Cluster it asks every master. It fails if a node does not answer, or if the Client
 // is your own, because such a Client does not show the nodes.
@@ -117,8 +117,8 @@ func (s *Store) bannedOn(ctx context.Context, node conn.Node, seen map[string]bo
 	})
 }
 
-// recordUnder reads a key and its value; not ok: it is no record. No running ban has violations,
-// or bans that are forgotten, so no penalty is needed to tell those.
+// recordUnder reads a key and its value; not ok: it is not a record. A running ban has no
+// violations and no forgotten bans, so the penalty is not needed to count those.
 func (s *Store) recordUnder(key, value string, now int64) (r stint.Record, ok bool) {
 	subject, hashed, id, ok := s.parse(key)
 	name, isPenalty := strings.CutPrefix(id, "p:")
@@ -130,8 +130,8 @@ func (s *Store) recordUnder(key, value string, now int64) (r stint.Record, ok bo
 	return stint.Record{Key: subject, Hashed: hashed, Penalty: name, Violations: record.Violations, Bans: record.Bans, BanLeft: algo.Duration(left)}, true
 }
 
-// Inspect implements stint.Inspector, in one round trip that writes nothing. What EnvoyKeys count
-// takes two round trips more for each limit, and has no Idle.
+// Inspect implements stint.Inspector, in one round trip that writes nothing. Counts in EnvoyKeys
+// take two more round trips for each limit, and have no Idle.
 func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
 	stored, err := s.inspectOwn(ctx, key, limits)
 	if s.envoy == nil || err != nil {

@@ -13,7 +13,7 @@ import (
 
 var (
 	refundScript = conn.NewScript(algo.RefundScript)
-	resetScript  = conn.NewScript(algo.ResetScript) // deletes keys and publishes that
+	resetScript  = conn.NewScript(algo.ResetScript) // deletes keys and publishes their names
 )
 
 // Refund implements stint.Refunder. Like a charge, a refund is sent once: after an error
@@ -31,7 +31,7 @@ func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
 
 // refund is Refund for keys of one slot.
 func (s *Store) refund(ctx context.Context, r *stint.Request) error {
-	// What is in flight is held, and is settled.
+	// In-flight units are held, and are settled.
 	asks := slices.DeleteFunc(slices.Clone(r.Asks), func(a stint.Ask) bool { return kit.Plan(a.Limit).Kind == algo.InFlight })
 	var clock int64
 	for range mostSent {
@@ -62,8 +62,8 @@ func (s *Store) refund(ctx context.Context, r *stint.Request) error {
 	return fmt.Errorf("redislimit: refund: %v", &outsideError{clock}) // some asks may have been refunded
 }
 
-// outsideAt reads the reply of a refund that stopped at an ask, by its place from 1, which came without
-// the windows of the server's clock.
+// outsideAt reads the reply of a refund that stopped, because of the server's clock, at the ask with
+// this place, from 1.
 func outsideAt(reply any, asks int) (place, clock int64, ok bool) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
@@ -119,9 +119,9 @@ func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {
 
 // Clear deletes every key of the Store's namespace: all counts, violations, bans and
 // documents. It scans all keys of the server, a few at a time. It is meant for simulations
-// and tests that have a namespace of their own. With a Client of your own, it scans only
-// the node that the Client picks, so it does not clear a Cluster.
-// After an error, some keys may be left.
+// and tests with their own namespace. With a Client of your own, it scans only the node
+// that the Client picks, so it does not clear a Cluster. After an error, some keys may be
+// left.
 func (s *Store) Clear(ctx context.Context) error {
 	for _, n := range s.conn.Nodes() {
 		if err := s.clearNode(ctx, n); err != nil {
@@ -136,7 +136,8 @@ func (s *Store) Clear(ctx context.Context) error {
 func (s *Store) clearNode(ctx context.Context, node conn.Node) error {
 	return node.Scan(ctx, s.namespace+":{*", func(keys []string) error {
 		for _, k := range keys {
-			// One by one, and not on this node: it may be a replica, and each key has its slot.
+			// One by one, and not on this node: it may be a replica, and keys have different
+			// slots.
 			if _, err := s.conn.Do(ctx, "DEL", k); err != nil {
 				return err
 			}

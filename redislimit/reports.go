@@ -19,8 +19,8 @@ const (
 
 	maxPartName = 200
 	maxKeep     = 366 * 24 * time.Hour
-	// replyBytes bounds the texts in one reply, because decisions wait behind it on the same
-	// connection. A reply is longer by at most one text.
+	// replyBytes bounds the texts in one reply, because decisions on the same connection
+	// wait for it. A reply is longer by at most one text.
 	replyBytes = 256 << 10
 )
 
@@ -37,8 +37,8 @@ var (
 	claimScript    = conn.NewScript(claimText)
 )
 
-// Names in these keys are checked as those of documents are, and begin with a letter before the
-// colon, so no subject has such a key; see documentKey.
+// Names in these keys are checked like those of documents, and a letter precedes the colon, so
+// no subject has such a key; see documentKey.
 
 func (s *Store) reportKeys(name string) []string {
 	key := s.namespace + ":{report:" + name + "}"
@@ -47,13 +47,13 @@ func (s *Store) reportKeys(name string) []string {
 
 func (s *Store) claimKey(name string) string { return s.namespace + ":{claim:" + name + "}" }
 
-// Report writes a part of a report, in place of the part of that name before. The part ends
+// Report writes a part of a report, replacing the part with that name. The part expires
 // after keep, which is rounded up to a millisecond, by the server's clock. If the report has
-// more than maxReportParts, those that end first are dropped. Names of reports are those of
-// documents; a part's name has 1 to 200 bytes, its text up to maxReportText.
+// more than maxReportParts, those that expire first are dropped. Names of reports are those
+// of documents; a part's name has 1 to 200 bytes, its text up to maxReportText.
 //
 // Invalid arguments give errors that wrap stint.ErrRequest. After another error, the part
-// may have been written. Nothing tells other instances of it: they call Reported.
+// may have been written. Other instances are not notified: they call Reported.
 func (d *documents) Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error {
 	if err := checkReport(name, part, keep); err != nil {
 		return err
@@ -66,8 +66,8 @@ func (d *documents) Report(ctx context.Context, name, part string, text []byte, 
 	return reportError(keys[0], err)
 }
 
-// Reported returns the parts of a report that have not ended, by their names. Parts that are
-// written meanwhile may be missing. It makes one call of the server for about each 256 KiB.
+// Reported returns the parts of a report that have not expired, by their names. Parts that
+// are written meanwhile may be missing. It calls the server once for about each 256 KiB.
 func (d *documents) Reported(ctx context.Context, name string) (map[string][]byte, error) {
 	if err := checkDocument(name); err != nil {
 		return nil, err
@@ -103,11 +103,11 @@ func (d *documents) Reported(ctx context.Context, name string) (map[string][]byt
 	}
 }
 
-// Claim claims a name for keep, which is rounded up to a millisecond, and reports whether
-// who has it now: because it was free, or because who had it already, whose claim it
-// extends, or shortens. So of many callers that claim one name, one gets true. A claim ends
-// by itself; a Redis that is flushed or fails over may lose it, and then a second caller
-// gets true. Names are those of documents; who has 1 to 200 bytes.
+// Claim claims a name for who, for keep, which is rounded up to a millisecond, and reports
+// whether who has it now: because it was free, or because who had it already; then Claim
+// extends or shortens the claim. So of many callers that claim one name, one gets true. A
+// claim expires by itself; a Redis that is flushed or fails over may lose it, and then a
+// second caller gets true. Names are those of documents; who has 1 to 200 bytes.
 func (d *documents) Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error) {
 	if err := checkReport(name, who, keep); err != nil {
 		return false, err

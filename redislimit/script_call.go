@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// batch is the arguments of a call of a script, to be used again.
+// batch has the arguments of a script call. It is reused.
 type batch struct {
 	at     time.Time // of all requests; zero: the server's clock
 	text   []byte    // the keys, one after another
@@ -20,13 +20,14 @@ type batch struct {
 	groups []group
 	asks   int        // and calls, of all groups
 	holds  bool       // a limit is held
-	plain  *stint.Ask // the last one, where another request may follow as "again"
-	args   []string   // what is sent
+	plain  *stint.Ask // the last one, if another request may follow as "again"
+	args   []string   // the command that is sent
 }
 
-// group is requests with the same question that go as one, or calls about one key under one limit.
+// group has requests with the same question that are sent as one, or calls about one key under one
+// limit.
 type group struct {
-	asks    []stint.Ask // of the first request; of calls, one that names key and limit
+	asks    []stint.Ask // of the first request; for calls, one with key and limit
 	calls   bool
 	action  action       // of calls
 	holdID  stint.HoldID // of the first request
@@ -39,8 +40,8 @@ type group struct {
 	each    bool   // the costs differ
 }
 
-// reset empties b. err is how its call ended: a Client that gave up may still be sending the
-// arguments, so it keeps them.
+// reset empties b. err is the error of its call: a Client that gave up may still be sending
+// the arguments, so they are not reused then.
 func (b *batch) reset(err error) {
 	if err != nil {
 		b.args = nil
@@ -57,7 +58,7 @@ func (b *batch) addKey(s *Store, subject, id string) {
 	b.ends = append(b.ends, len(b.text))
 }
 
-// newGroup appends a group, whose request follows in the blob.
+// newGroup appends a group; its request must follow in the blob.
 func (b *batch) newGroup(asks []stint.Ask) *group {
 	n := len(b.groups)
 	if n == cap(b.groups) {
@@ -70,8 +71,9 @@ func (b *batch) newGroup(asks []stint.Ask) *group {
 }
 
 // join looks for a group that same accepts and that a request, or a call, about asks may join, and adds
-// it there: groups that share a count are decided in their order. But calls and requests that wait
-// together do not, since each hold's own request was answered before: they would make small groups.
+// it there. Groups that share a count are decided in their order. That does not matter between waiting
+// calls and requests, because each hold's own request was answered before; keeping it would make small
+// groups.
 func (b *batch) join(asks []stint.Ask, calls bool, same func(*group) bool) (at spot, joined bool) {
 	for i := len(b.groups) - 1; i >= max(0, len(b.groups)-mostCompared); i-- {
 		g := &b.groups[i]
@@ -136,7 +138,7 @@ func (s *Store) add(b *batch, r *stint.Request) spot {
 	return at
 }
 
-// addAsk appends an ask of r. place is that of its penalty.
+// addAsk appends an ask of r. place is the place of its penalty.
 func (s *Store) addAsk(b *batch, r *stint.Request, a *stint.Ask, place int) {
 	switch {
 	case a.Limit == nil:
@@ -159,7 +161,7 @@ func counts(asks []stint.Ask) (n int) {
 	return n
 }
 
-// addPenalties appends the beginning of a request of so many asks.
+// addPenalties appends the beginning of a request with this number of asks.
 func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
 	b.blob = algo.AppendRequest(b.blob, len(penalised), asks)
 	for _, a := range penalised {
@@ -168,7 +170,7 @@ func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
 	}
 }
 
-// fewAsks and mostCompared bound which requests are compared to find identical ones.
+// fewAsks and mostCompared bound the requests that are compared to find identical ones.
 const (
 	fewAsks      = 4
 	mostCompared = mergedAsks
@@ -206,7 +208,7 @@ func sameQuestion(x, y *stint.Request) bool {
 		if !sameCount(a, b) || !samePlan(a.Limit, b.Limit) {
 			return false
 		}
-		// A peek of a request that holds needs room under a held limit, where another needs none.
+		// A peek of a request with a Hold needs room under a held limit; other peeks need none.
 		n, way := wayOf(x, a)
 		m, other := wayOf(y, b)
 		if n != m || way != other || way == algo.WayHold && x.HoldFor != y.HoldFor {
@@ -268,8 +270,8 @@ func (b *batch) key(i int) string {
 	return string(b.text[from:b.ends[i]])
 }
 
-// penalties finds the records that a request faces: for each an ask that bears it, and for each
-// ask its record's place, from 1.
+// penalties returns an ask for each record of a request, and the place of each ask's record,
+// from 1.
 func penalties(asks []stint.Ask) (places []int, distinct []*stint.Ask) {
 	for i := range asks {
 		a := &asks[i]

@@ -8,7 +8,7 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// Client is a connection to Redis, for New. Connect has one of its own; examples/goredis in the
+// Client is a connection to Redis, for New. Connect makes its own; examples/goredis in the
 // repository has one over go-redis.
 //
 // Do sends one command and returns its reply: a string, an int64, nil or an []any of these.
@@ -16,14 +16,14 @@ import (
 // whose text starts with the server's code, such as "NOSCRIPT". Do must not retry a command
 // that may have been executed, because that could charge twice. It must return when ctx is
 // done, and is called from many goroutines at once. One call may decide for several
-// callers, so its context is none of theirs, and ends after two seconds. In a Cluster, Do
-// must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of their keys and follow
-// redirections.
+// callers, so its context is not that of a caller, and ends after two seconds. In a
+// Cluster, Do must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of their keys and
+// follow redirections.
 type Client interface {
 	Do(ctx context.Context, args ...string) (any, error)
 }
 
-// Server is what a server says of itself.
+// Server describes a server, from its own answers.
 type Server struct {
 	Product string // "redis" or "valkey"
 	Version string // such as "7.0.15"
@@ -38,8 +38,8 @@ type Server struct {
 // volatile- policies drop them as allkeys- policies do.
 func (s Server) DropsCounts() bool { return conn.Server(s).Evicts() }
 
-// Server returns what the server said of itself when the Store connected. It is zero before
-// that; see Options.Background.
+// Server returns the Server as it was when the Store connected. It is zero before that; see
+// Options.Background.
 func (s *Store) Server() Server { return Server(s.conn.Server()) }
 
 // RefreshServer asks the server, and in a Cluster each node, for its eviction policy again,
@@ -52,9 +52,9 @@ func (s *Store) RefreshServer(ctx context.Context) (Server, error) {
 	return s.Server(), nil
 }
 
-// Refused returns why the passwords and certificates now in the files are not used: they
-// cannot be read, or the server refused them. The former ones stay in use. nil: they are
-// used.
+// Refused returns why the passwords and certificates that are now in the files are not
+// used: they cannot be read, or the server refused them. Then the former ones stay in use.
+// nil: they are used.
 func (s *Store) Refused() error {
 	if err := s.conn.FilesRefused(); err != nil {
 		return fmt.Errorf("redislimit: %w", err)

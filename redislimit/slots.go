@@ -29,9 +29,9 @@ type part struct {
 	decision  stint.Decision
 	each      []stint.Decision
 	err       error
-	refund    stint.Request    // what of it is refunded
-	release   []stint.HoldCall // and what no longer is held
-	refundErr error            // why one of these failed
+	refund    stint.Request    // asks to refund
+	release   []stint.HoldCall // holds to settle with 0
+	refundErr error            // error of refund or release
 }
 
 func split(r *stint.Request) []*part {
@@ -51,7 +51,8 @@ func split(r *stint.Request) []*part {
 	return parts
 }
 
-// hasQueue tells whether p asks a leaky bucket, which is never refunded: others may queue behind.
+// hasQueue reports whether p asks a leaky bucket, which is never refunded: others may queue
+// behind.
 func (p *part) hasQueue() bool { return slices.ContainsFunc(p.request.Asks, isQueue) }
 
 func isQueue(a stint.Ask) bool {
@@ -59,8 +60,8 @@ func isQueue(a stint.Ask) bool {
 }
 
 // takeSlots takes in all slots at once, and refunds if one refuses. Parts with leaky buckets come
-// last, one after another, and take nothing after a refusal: a place in a queue is lost only
-// where a second one refuses.
+// last, one after another, and take nothing after a refusal: a place in a queue is lost only if a
+// second queue refuses.
 func (s *Store) takeSlots(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	parts := split(r)
 	if ban, err := s.findBan(ctx, parts); err != nil {
@@ -102,7 +103,7 @@ func (s *Store) takePart(ctx context.Context, p *part) {
 	p.decision, _, p.err = s.takeMerged(ctx, &p.request, p.each)
 }
 
-// peekWhereFull asks parts without room again, without taking, if another part refuses: then
+// peekWhereFull peeks again at parts whose server has no room, if another part refuses: then
 // nothing is charged there either.
 func (s *Store) peekWhereFull(ctx context.Context, parts []*part) {
 	isFull := func(p *part) bool { return errors.Is(p.err, stint.ErrFull) }
@@ -120,7 +121,7 @@ func (p *part) refuses() bool {
 	return p.err == nil && (p.decision.BanLeft > 0 || slices.ContainsFunc(p.each, func(d stint.Decision) bool { return d.Limit != nil && !d.Allowed }))
 }
 
-// takeLast takes a part if all before it allow; else it only counts violations.
+// takeLast takes a part if all parts before it allow; else it only counts violations.
 func (s *Store) takeLast(ctx context.Context, p *part, before []*part) {
 	for _, b := range before {
 		if b.err != nil && !errors.Is(b.err, stint.ErrFull) {
@@ -134,7 +135,7 @@ func (s *Store) takeLast(ctx context.Context, p *part, before []*part) {
 	s.takePart(ctx, p)
 }
 
-// impossible is a limit that no request of two units passes.
+// impossible is a limit that refuses requests of two units.
 var impossible = stint.MustLimit("1 per 1s")
 
 // peekPart fills p's answers as if another part refused. The asks may be p's without penalties.
@@ -197,7 +198,8 @@ func (s *Store) findBan(ctx context.Context, parts []*part) (stint.Decision, err
 	return longest, nil
 }
 
-// addLimitWaits makes d.RetryAfter of a running ban the wait for the limits where that is longer.
+// addLimitWaits raises d.RetryAfter of a running ban to the wait for the limits if that is
+// longer.
 func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decision) error {
 	inParallel(parts, func(p *part) {
 		asks := slices.DeleteFunc(slices.Clone(p.request.Asks), func(a stint.Ask) bool { return a.Limit == nil })
@@ -219,8 +221,8 @@ func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decis
 	return nil
 }
 
-// refundTimeout bounds the refund of a refused request, whatever became of its context. Tests have
-// another.
+// refundTimeout bounds the refund of a refused request, even if its context has ended. Tests
+// change it.
 var refundTimeout = time.Second
 
 // refundParts reports whether all was refunded. If no time is left, the caller does not wait.
@@ -231,11 +233,11 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 		if p.err != nil || !p.decision.Allowed {
 			continue
 		}
-		if p.hasQueue() { // the places stay taken, and others behind them
+		if p.hasQueue() { // the places stay taken, with others behind them
 			lost = true
 		}
 		for i := range p.request.Asks {
-			p.each[i].Delay = 0 // none that is refused waits, even if its place stays taken
+			p.each[i].Delay = 0 // a refused request does not wait, even if its place stays taken
 			p.addRefund(&p.request.Asks[i])
 		}
 		if p.refund.At = p.request.At; len(p.refund.Asks)+len(p.release) > 0 {
@@ -267,8 +269,7 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 	return complete
 }
 
-// addRefund notes what to undo of an ask: units that were charged are refunded, and a hold is settled
-// with no cost.
+// addRefund notes how to undo an ask: charged units are refunded, and a hold is settled with cost 0.
 func (p *part) addRefund(a *stint.Ask) {
 	switch n, way := wayOf(&p.request, a); {
 	case n == 0 || way > algo.WayHold || isQueue(*a):
@@ -309,7 +310,7 @@ func (p *part) undoCharge() {
 	}
 }
 
-// join makes one answer of the parts'. A running ban answers for all.
+// join makes one answer from those of the parts. A running ban answers for all.
 func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision {
 	var running stint.Decision
 	for _, p := range parts {
@@ -339,8 +340,8 @@ func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision 
 	return d
 }
 
-// gravest is the decision of the gravest outcome; of equals one that counted a violation, then
-// the longest ban, then the first ask's: parts are ordered by their first asks only.
+// gravest is the decision with the gravest outcome; of equals one that counted a violation,
+// then the longest ban, then the first ask: parts are ordered only by their first asks.
 func gravest(parts []*part) stint.Decision {
 	var d stint.Decision
 	first := 0

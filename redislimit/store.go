@@ -21,10 +21,10 @@ var kit = stint.Internal(friend.Of{})
 
 // Options are the options of a Store. The zero Options are valid.
 type Options struct {
-	// Namespace is what all keys and channels start with. Stores with different namespaces
+	// Namespace is the prefix of all keys and channels. Stores with different namespaces
 	// share nothing. Stores with the same one share documents, and the counts of limits
-	// with equal names and keys; so give each service a namespace of its own. 1 to 64
-	// characters of A–Z a–z 0–9 _ . : -. Empty: the namespace in the address, else "stint".
+	// with equal names and keys; so give each service its own namespace. 1 to 64 characters
+	// of A–Z a–z 0–9 _ . : -. Empty: the namespace in the address, else "stint".
 	Namespace string
 	// Background makes Connect return without an error while the server is down: after the
 	// first attempt to connect, or when ctx is done. Connect then goes on in the background
@@ -33,14 +33,14 @@ type Options struct {
 	// their contexts allow. New refuses this option.
 	Background bool
 	// Attempted is called after each attempt in the background, from one goroutine, with
-	// what the server said of itself, or with the error. nil: nothing is called.
+	// the Server or the error. nil: nothing is called.
 	Attempted func(Server, error)
-	// Log receives what happens to the connections: that the Store left a server, that new
-	// passwords or certificates are used or were refused, that a certificate expires soon,
-	// and that messages do not arrive. nil: slog.Default. New refuses this option.
+	// Log receives events of the connections: the Store left a server, new passwords or
+	// certificates are used or were refused, a certificate expires soon, messages do not
+	// arrive. nil: slog.Default. New refuses this option.
 	Log *slog.Logger
 	// Envoy makes limits of Envoy's rate limit service count in the keys of
-	// envoyproxy/ratelimit. nil: all limits count in Stint's.
+	// envoyproxy/ratelimit. nil: all limits count in Stint's keys.
 	Envoy *EnvoyKeys
 }
 
@@ -59,7 +59,7 @@ type Store struct {
 	listed    *semaphore.Weighted // asks of lists
 	fallback  fallback
 	envoy     *EnvoyKeys   // nil: there are none
-	ahead     atomic.Int64 // how far the server's clock is ahead, µs, as far as outsideError told
+	ahead     atomic.Int64 // how far the server's clock is ahead, µs, by the last outsideError
 }
 
 // New returns a Store over a Client. It asks the server for its version and settings, and
@@ -90,7 +90,7 @@ func newStore(c *conn.Conn, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Namespace returns what all keys of the Store start with.
+// Namespace returns the prefix of all keys of the Store.
 func (s *Store) Namespace() string { return s.namespace }
 
 // WithFallback implements stint.Networked. It returns a fleet.Store, with its defaults,
@@ -125,23 +125,23 @@ func (f *fallback) close() {
 	}
 }
 
-// Close closes what WithFallback returned, and the connections of a Store that Connect
-// made. It does not close the Client that New was given.
+// Close closes the Store that WithFallback returned, and the connections of a Store that
+// Connect made. It does not close the Client of New.
 func (s *Store) Close() {
 	s.fallback.close()
 	s.conn.Close()
 }
 
-// Take implements stint.Store. Requests that come at the same time are sent together, in
-// the order in which they came.
+// Take implements stint.Store. Requests that arrive at the same time are sent together, in
+// the order of arrival.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	d, _, err := s.TakeCounted(ctx, r, out)
 	return d, err
 }
 
 // TakeCounted is Take, and also returns how many requests went in the same call, this one
-// among them: for traces, see package otellimit. It is 0 if there was no answer, or if
-// its keys lie in several slots of a Cluster.
+// among them: for traces, see package otellimit. It is 0 if there was no answer, or if its
+// keys are in several slots of a Cluster.
 func (s *Store) TakeCounted(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, requests int, err error) {
 	waited, err := s.conn.Await(ctx, r.Deadline)
 	switch {
@@ -174,6 +174,6 @@ func (s *Store) takeOwn(ctx context.Context, r *stint.Request, out []stint.Decis
 }
 
 // KeepsDeadline implements fleet.DeadlineKeeper: Take obeys a Request's Deadline. It needs
-// a context for that only if the asks lie in several slots of a Cluster. TakeBatch, Refund,
+// a context for that only if the asks are in several slots of a Cluster. TakeBatch, Refund,
 // Violate and the others obey only their contexts.
 func (s *Store) KeepsDeadline() bool { return true }

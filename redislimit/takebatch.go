@@ -7,7 +7,7 @@ import (
 )
 
 // mostInCall is how many asks of a list go in one call, and mostListed how many of all lists are
-// under way, so that lists hold up another request by some 200 µs for each call.
+// under way, so that lists delay another request by some 200 µs per call.
 const (
 	mostInCall = 64
 	mostListed = 2 * mostInCall
@@ -69,7 +69,7 @@ func all(n int) []int {
 	return places
 }
 
-// takeInOrder decides the requests at these places, with as many in a call as may go together.
+// takeInOrder decides the requests at these places, with as many per call as allowed.
 func (s *Store) takeInOrder(ctx context.Context, rs []stint.Request, answers []stint.Answer, places []int) {
 	for len(places) > 0 {
 		b := batch{at: rs[places[0]].At}

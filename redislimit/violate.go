@@ -15,7 +15,7 @@ var violateScript = conn.NewScript(algo.ViolateScript)
 
 // Violate implements stint.Violator, in one round trip. If its keys lie in several slots of
 // a Cluster, one round trip looks for bans, and then one for each slot counts, all at the
-// same time; if one of these fails, what the others counted stays.
+// same time; if one of these fails, violations counted by the others stay.
 func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
 	if !s.conn.Cluster() || oneSlot(r) {
 		return s.violate(ctx, r)

@@ -32,7 +32,7 @@ const (
 	answered
 )
 
-// spot is where in a batch a request or a call went.
+// spot is the place of a request or a call in a batch.
 type spot struct{ group, place int }
 
 func (m *merger) newWaiter(r *stint.Request, calls []stint.HoldCall) *waiter {
@@ -89,11 +89,11 @@ func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
 }
 
 // waker wakes a goroutine, sometimes without need. Its timer fires once for many callers and is
-// set again to the present one's deadline: to set and stop one for each caller takes several
-// times as long (docs/decisions/0003-merged-calls-and-lists.md).
+// then set to the current one's deadline: setting and stopping a timer for each caller takes
+// several times as long (docs/decisions/0003-merged-calls-and-lists.md).
 type waker struct {
 	woken   chan struct{} // has room for one
-	due     atomic.Int64  // when the present or the last waiter is late; 0: never
+	due     atomic.Int64  // deadline of the current or last waiter; 0: none
 	firesAt atomic.Int64  // when the timer fires; 0: it is not set. Written under mu
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -101,10 +101,12 @@ type waker struct {
 
 var started = time.Now()
 
-// forever is longer than any caller waits; added to the time so far it is still a Duration.
+// forever is longer than any caller waits; added to the elapsed time, it is still a
+// Duration.
 const forever = math.MaxInt64 / 2
 
-// longSet bounds how long a timer runs for no waiter, since it keeps the waker in memory.
+// longSet bounds how long a timer runs without a waiter, because it keeps the waker in
+// memory.
 const longSet = time.Second
 
 func (k *waker) init() {
@@ -120,8 +122,8 @@ func (k *waker) wake() {
 	}
 }
 
-// wakeBy has it wake at due, or before. due is stored before firesAt is read, and fire does so
-// the other way round: one of the two sees what the other did.
+// wakeBy makes it wake at due, or before. due is stored before firesAt is read, and fire does
+// so the other way round: one of the two sees the other's change.
 func (k *waker) wakeBy(due int64) {
 	k.due.Store(due)
 	if at := k.firesAt.Load(); at != 0 && at <= due {

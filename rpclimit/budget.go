@@ -14,9 +14,9 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// Budget decides calls whose cost is known when they end: what a call may cost is held while it
-// runs, and what it did cost is charged at the end (see stint.Spec.Hold). Limits that are in
-// flight hold one unit until then.
+// Budget decides calls whose cost is known only when they end: the estimated cost is held while
+// a call runs, and the final cost is charged at the end (see stint.Spec.Hold). In-flight limits
+// hold one unit until then.
 //
 //	tokens, running := stint.MustLimit("llm: 200000 per 1m fixed_window hold"), stint.MustLimit("llm: 4 in_flight")
 //	decide := rpclimit.Budget{
@@ -33,16 +33,16 @@ type Budget struct {
 	// Limiter decides. Like By, Budget asks a stint.Networked Store through its Fallback.
 	// nil: a Limiter in memory.
 	Limiter *stint.Limiter
-	// Asks returns what a call asks, with the cost of each as far as it is known. All are
-	// allowed together or none. None: the call is unlimited. It must be given.
+	// Asks returns the asks of a call, with their costs as far as known. All are allowed
+	// together or none. No asks: the call is unlimited. Asks must be given.
 	Asks func(context.Context, *Call) ([]stint.Ask, error)
-	// CostAfter returns what a call did cost under the limits that are held and not in flight.
-	// If it is not known, what was held is charged. nil: it is not known.
+	// CostAfter returns the final cost of a call under the held limits that are not in flight.
+	// If it is not known, the held units are charged. nil: it is not known.
 	CostAfter func(*End) (cost int64, known bool)
 }
 
-// Decide returns the Decide of b. It panics without Asks. What cannot be charged at the end is
-// logged by slog.Default, but not what the Limiter keeps to charge it later.
+// Decide returns the Decide of b. It panics without Asks. A charge that is lost is logged by
+// slog.Default; one that the Limiter keeps and sends later is not.
 func (b Budget) Decide() Decide {
 	if b.Asks == nil {
 		panic("rpclimit: a Budget needs Asks")
@@ -90,12 +90,12 @@ func (b *Budget) settle(ctx context.Context, held *stint.Reservation, e *End) er
 
 // Watch decides like d, and also counts calls that end with one of the codes as violations of the
 // key under the penalty p: code.Code_UNAUTHENTICATED to ban clients that guess passwords. While a
-// ban runs, it refuses the key's calls. It does not watch calls whose key is "". nil means, for d,
-// that only bans refuse and no metadata is sent; for l, a Limiter in memory. It panics without key,
-// p or codes. It asks l as By does. It watches calls, not messages.
+// ban runs, it refuses the key's calls. It does not watch calls whose key is "". A nil d: only bans
+// refuse, and no metadata is sent. A nil l: a Limiter in memory. It panics without key, p or codes.
+// It asks l as By does. It watches calls, not messages.
 //
-// Each call costs a call of the store before d's own. Each violation costs another while the end of
-// the call waits; if that fails, the violation is lost.
+// Each call costs a call of the store before those of d. Each violation costs another while the end
+// of the call waits; if it fails, the violation is lost.
 func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, codes ...code.Code) Decide {
 	if key == nil || p == nil || len(codes) == 0 {
 		panic("rpclimit: Watch needs a key, a penalty and codes")

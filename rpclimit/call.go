@@ -7,7 +7,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/code"
 )
 
-// Call is a call as a Key and a Decide see it. They must not change it or keep it.
+// Call is a call as a Key and a Decide see it. They must not change or keep it.
 type Call struct {
 	// Method is the full name of the method: "/acme.items.v1.Items/Get".
 	Method string
@@ -20,8 +20,8 @@ type Call struct {
 	// Metadata returns the values that the caller sends under a name, of any case. It may be
 	// nil; see Values.
 	Metadata func(name string) []string
-	// Message is the request of a unary call, or the message of a stream that is decided. nil:
-	// a stream as a whole is decided.
+	// Message is the request of a unary call, or the message of a stream to be decided. nil:
+	// the stream as a whole is to be decided.
 	Message any
 }
 
@@ -33,9 +33,9 @@ func (c *Call) Values(name string) []string {
 	return c.Metadata(name)
 }
 
-// End is what is known of a call when it has ended; see Answer.OnEnd.
+// End describes a call that has ended; see Answer.OnEnd.
 type End struct {
-	// Code is code.Code_OK, the code of the handler's error, or that of a refused message.
+	// Code is code.Code_OK, or the code of the handler's error or of a refused message.
 	Code code.Code
 	// Err is the error that the call ended with. nil: none, or the handler panicked.
 	Err error

@@ -14,7 +14,7 @@ import (
 	"github.com/stintdev/stint/internal/pause"
 )
 
-// Client keeps the calls of a client within limits: its own, and what servers ask for by
+// Client keeps the calls of a client within its own limits, and within those of servers, which send
 // google.rpc.RetryInfo. Calls wait for their turn as long as their deadlines allow, or are refused. A
 // call that is refused here or cannot be decided is not sent, and its error has one of these codes:
 //   - RESOURCE_EXHAUSTED, with RetryInfo unless no wait would help: Refuse is set, or no wait would
@@ -25,8 +25,8 @@ import (
 //   - UNAVAILABLE, nothing could be decided; INVALID_ARGUMENT, the call cannot be counted
 //
 // When a server refuses a call with RESOURCE_EXHAUSTED or UNAVAILABLE and a RetryInfo, further calls
-// of its method by the same key wait until the time that it names. A unary call that was so refused
-// is then made again. A stream is not.
+// of its method by the same key wait for that time. A unary call refused in this way is then
+// repeated; a stream is not.
 //
 // The zero Client has no limits of its own, and obeys RetryInfo.
 type Client struct {
@@ -42,13 +42,13 @@ type Client struct {
 	Limiter *stint.Limiter
 	// Key returns the key that a call counts under. nil: Target.
 	Key Key
-	// Anonymous says what becomes of calls and messages whose key is "". The zero Anonymous refuses
+	// Anonymous says what happens to calls and messages whose key is "". The zero Anonymous refuses
 	// them.
 	Anonymous stint.Anonymous
 	// Refuse makes calls and messages fail instead of waiting, and calls are not repeated. A
-	// message that is refused is not sent, and the stream goes on.
+	// refused message is not sent, and the stream goes on.
 	Refuse bool
-	// Attempts is how often a unary call is made, at most, if its server refuses it with a
+	// Attempts is how often at most a unary call is sent if its server refuses it with a
 	// RetryInfo. 0: 3. 1, or negative: once.
 	Attempts int
 	// MaxRetryDelay is the longest RetryInfo that calls wait for. A refusal with a longer one, or
@@ -62,8 +62,8 @@ const (
 	defaultMaxRetryDelay = time.Minute
 )
 
-// Pacer returns the Pacer of c, for interceptors. retryDelay returns what RetryDelay returns for the
-// status of an error, which is not nil. It panics if c.Messages is held.
+// Pacer returns the Pacer of c, for interceptors. retryDelay must return RetryDelay for the status
+// of an error, which is not nil. Pacer panics if c.Messages is held.
 func (c Client) Pacer(retryDelay func(error) (time.Duration, bool)) *Pacer {
 	if c.Messages != nil && c.Messages.IsHeld() {
 		panic("rpclimit: limit " + c.Messages.String() + " is held, and a message holds nothing")
@@ -89,12 +89,12 @@ func (c Client) Pacer(retryDelay func(error) (time.Duration, bool)) *Pacer {
 	return &Pacer{client: c, retryDelay: retryDelay}
 }
 
-// Pacer lets calls of a Client go when they may. It is for those who write interceptors: unary calls
-// go through Unary, and streams through Begin. It may be used from many goroutines at once.
+// Pacer delays or refuses the calls of a Client. It is for authors of interceptors: unary calls go
+// through Unary, and streams through Begin. It may be used from many goroutines at once.
 type Pacer struct {
 	client     Client
 	retryDelay func(error) (time.Duration, bool)
-	pauses     pause.Pauses[pauseKey] // when servers allow the calls that they refused
+	pauses     pause.Pauses[pauseKey] // until servers allow the calls that they refused
 }
 
 // Unary makes a call by invoke, once or several times. It returns the error of invoke, or a *Refusal
@@ -114,7 +114,7 @@ func (p *Pacer) Unary(ctx context.Context, c *Call, invoke func() error) error {
 	}
 }
 
-// once makes a call. again says that the server allows it again after a delay.
+// once makes a call. again says that the server allows a retry after delay.
 func (p *Pacer) once(ctx context.Context, c *Call, invoke func() error) (delay time.Duration, again bool, err error) {
 	o, refused := p.Begin(ctx, c)
 	if refused != nil {
@@ -148,7 +148,7 @@ func (p *Pacer) Begin(ctx context.Context, c *Call) (*Outgoing, *Refusal) {
 	return o, nil
 }
 
-// unpaused waits while a server has asked to wait.
+// unpaused waits for the end of a pause that a server has asked for.
 func (p *Pacer) unpaused(ctx context.Context, key pauseKey) error {
 	for {
 		wait := p.pauses.Left(key)
@@ -167,7 +167,7 @@ func (p *Pacer) unpaused(ctx context.Context, key pauseKey) error {
 	}
 }
 
-// errPaused is returned at once if a server has asked to wait for longer than the deadline allows.
+// errPaused is returned at once if a server's pause ends after the deadline.
 var errPaused error = pausedError{}
 
 type pausedError struct{}
@@ -187,7 +187,7 @@ func (p *Pacer) take(ctx context.Context, key string, limit *stint.Limit) (*stin
 func unsent(ctx context.Context, err error) *Refusal {
 	r := &Refusal{Code: code.Code_UNAVAILABLE, Message: strings.ToValidUTF8(err.Error(), "?"), Err: err}
 	var refused *stint.RefusedError
-	isOwn := ctx.Err() != nil || errors.As(err, &refused) || err == errPaused // and not a timeout of the Store
+	isOwn := ctx.Err() != nil || errors.As(err, &refused) || err == errPaused // not a timeout of the Store
 	switch {
 	case isOwn && errors.Is(err, context.DeadlineExceeded):
 		r.Code = code.Code_DEADLINE_EXCEEDED
@@ -204,7 +204,7 @@ func unsent(ctx context.Context, err error) *Refusal {
 	return r
 }
 
-// Outgoing is a call that has left, or a stream.
+// Outgoing is a call or a stream that has begun.
 type Outgoing struct {
 	pacer *Pacer
 	ctx   context.Context
@@ -214,12 +214,12 @@ type Outgoing struct {
 	ended sync.Once
 }
 
-// End ends the call with its error, and returns what the retryDelay of the Pacer returns for it. Only
-// the first call does something.
+// End ends the call with its error, and returns the result of the Pacer's retryDelay for it. Only the
+// first call of End has an effect.
 func (o *Outgoing) End(err error) (delay time.Duration, again bool) {
 	o.ended.Do(func() {
 		if o.held != nil {
-			outlive(o.ctx, func(ctx context.Context) { _ = o.held.Settle(ctx) }) // one that is lost is as free
+			outlive(o.ctx, func(ctx context.Context) { _ = o.held.Settle(ctx) }) // a lost unit is as free
 		}
 		if err == nil || o.pacer.client.MaxRetryDelay < 0 {
 			return
@@ -253,5 +253,5 @@ func (o *Outgoing) Send(message any, several bool) *Refusal {
 	return nil
 }
 
-// pauseKey is what a pause is about: a server may limit each method and each caller by itself.
+// pauseKey identifies a pause: a server may limit each method and each caller separately.
 type pauseKey struct{ key, target, method string }

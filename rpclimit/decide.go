@@ -15,12 +15,12 @@ type Answer struct {
 	// Decision is the decision as a whole. If it is Allowed, the call passes; otherwise it is
 	// refused with RESOURCE_EXHAUSTED.
 	stint.Decision
-	// Each holds the decisions of the single limits, for the metadata of httplimit.Draft11 and
-	// for the violations of google.rpc.QuotaFailure. nil: only Decision. It is not read if
-	// Decision.Limit is nil, as when a ban refuses.
+	// Each has the decisions of the single limits, for the metadata of httplimit.Draft11 and
+	// for the violations of google.rpc.QuotaFailure. nil: only Decision. It is ignored if
+	// Decision.Limit is nil, as for a ban.
 	Each []stint.Decision
-	// Units says what the limits of Each count, such as "tokens", in their order. "": it is
-	// not said. nil: of none.
+	// Units says what the limits of Each count, such as "tokens", in their order. "": not
+	// known. nil: for none.
 	Units []string
 	// Message tells the client why the call is refused. "": a sentence made from Cause and the
 	// Decision.
@@ -49,11 +49,11 @@ type Answer struct {
 	// second and outlives the call. nil: nothing is called.
 	OnEnd func(ctx context.Context, e *End)
 
-	// queue names the calls that take the turn of this one if it ends while it waits.
+	// queue has the calls that take this one's turn if it ends while it waits.
 	queue places.Queue
 }
 
-// http returns a as the dialects of headers read it.
+// http returns a for httplimit's dialects.
 func (a *Answer) http() *httplimit.Answer {
 	return &httplimit.Answer{
 		Decision: a.Decision, Each: a.Each, Units: a.Units, Message: a.Message, Cause: a.Cause,
@@ -77,9 +77,9 @@ func outlive(ctx context.Context, f func(context.Context)) {
 	f(ctx)
 }
 
-// delay waits among waiting for a.Delay if a has to. If that is longer than longest, it turns a into a refusal
-// instead. It returns the context's error if the context ends first. Units that the call does not
-// use are refunded.
+// delay waits among waiting for a.Delay, if there is one. If that is longer than longest, it turns a into a
+// refusal instead. It returns the context's error if the context ends first. Units that the call does not use
+// are refunded.
 func (a *Answer) delay(ctx context.Context, waiting *places.Waiting, longest time.Duration) error {
 	if a.Blocked || !a.Shape || !a.Allowed || a.Delay <= 0 {
 		return nil
@@ -115,13 +115,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 // traffic passes it on as stint.Ask.MaxDelay. Others ignore it.
 type Decide func(ctx context.Context, c *Call, maxDelay time.Duration) (Answer, error)
 
-// By decides by one limit and one key. If the limit is held, a call holds one unit until it ends,
-// and is charged that; see Budget for other costs. So by an in-flight limit, By limits how many
-// calls and streams run at once. nil means, for l, a Limiter in memory; for limit, 100 per 1m; for
-// key, Peer.
+// By decides by one limit and one key. Under a held limit, a call holds one unit until it ends,
+// and is charged that unit; see Budget for other costs. So with an in-flight limit, By limits how
+// many calls and streams run at once. nil means, for l, a Limiter in memory; for limit, 100 per
+// 1m; for key, Peer.
 //
-// A call whose key is "" is refused as malformed, unless anonymous, of which the first counts, says
-// otherwise.
+// A call whose key is "" is refused as malformed, unless anonymous says otherwise. Only its first
+// value counts.
 //
 // In a shared Store, limits without a name share their counts (see stint.Spec.Name). By logs a
 // warning, once, if its limit has no name and the Store is not a stint.Memory.
@@ -135,7 +135,7 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonym
 
 // Shape is like By, and also delays each allowed call until its turn; see Answer.Shape. Use it with
 // leaky buckets: no other algorithm makes calls wait. If a delayed call ends, those behind it at the
-// same Gate move up, as described at httplimit.Shape.
+// same Gate move up, as httplimit.Shape describes.
 func Shape(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonymous) Decide {
 	return by(l, limit, key, anonymous, true)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// A Key returns the key that a call counts under, any bytes. "" means that the call does not
-// say what it counts by: stint.Anonymous says what becomes of it. It is called concurrently.
+// A Key returns the key that a call counts under, any bytes. "" means that the call has no
+// such value: stint.Anonymous says what happens then. A Key is called concurrently.
 //
 // The store keeps and shows keys unchanged: hash a key that is a secret. A call whose key is
 // longer than stint.MaxKey bytes is answered with INVALID_ARGUMENT.
 //
-// Count by values that the server has verified. A client can invent any number of values of
-// metadata.
+// Count by values that the server has verified. A client can invent any number of metadata
+// values.
 type Key func(ctx context.Context, c *Call) string
 
 // Peer is a Key that counts by the address of the connection, as httplimit.Counted writes it: an
@@ -34,7 +34,7 @@ func ClientKey(clients httplimit.Clients) Key {
 	}
 }
 
-// address returns the address of the client of c: a call is an HTTP request, too.
+// address returns the address of the client of c, as for an HTTP request.
 func address(clients httplimit.Clients, c *Call) netip.Addr {
 	var r http.Request
 	if c.Peer.IsValid() {
@@ -50,10 +50,10 @@ func address(clients httplimit.Clients, c *Call) netip.Addr {
 	return clients.Addr(&r)
 }
 
-// Metadata counts by the value of a name of the metadata. The key of a call without it is "".
-// A client can omit the value or invent it: use one that was verified, or Join it with the client's
-// address. A call that has several values is answered with INVALID_ARGUMENT, since servers differ
-// in which one they use.
+// Metadata counts by the metadata value of a name. The key of a call without it is "". A client can
+// omit the value or invent it: use one that was verified, or Join it with the client's address. A
+// call that has several values is answered with INVALID_ARGUMENT, because servers differ in which
+// one they use.
 func Metadata(name string) Key {
 	return func(_ context.Context, c *Call) string {
 		switch values := c.Values(name); len(values) {
@@ -75,7 +75,7 @@ var ambiguous = strings.Repeat("?", stint.MaxKey+1)
 func Method(_ context.Context, c *Call) string { return c.Method }
 
 // Caller is a Key that counts by the subject or client of the context; see stint.Caller. Put the
-// interceptor that calls stint.WithSubject before that of the limits.
+// interceptor that calls stint.WithSubject before the one with the limits.
 func Caller(ctx context.Context, _ *Call) string { return stint.Caller(ctx) }
 
 // Target is a Key that counts outgoing calls by their server.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Received decides a message that came on a stream, before the handler gets it. several says that the
-// method lets the client send several messages; otherwise the message passes. It waits as
-// Server.MessageWait says. After a refusal, each further message is refused, too.
+// Received decides a message received on a stream, before the handler gets it. several says that the
+// method lets the client send several messages; otherwise the message passes. It waits for up to
+// Server.MessageWait. After a refusal, each further message is refused, too.
 func (r *Running) Received(message any, several bool) *Refusal {
 	r.received.Add(1)
 	if !several || r.gate.server.Received == nil {

@@ -20,20 +20,20 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 )
 
-// Refusal is the status of a call that does not reach its handler, or its server. The interceptors
-// return it as the error of their library, in which errors.As finds it and what it wraps. A Decide
-// can return one as its error.
+// Refusal is the status of a call that does not reach its handler or server. The interceptors
+// return it as an error of their library, in which errors.As finds it and the errors that it
+// wraps. A Decide can return one as its error.
 type Refusal struct {
 	// Code is the code of the status.
 	Code code.Code
 	// Message is a sentence for the client.
 	Message string
-	// Details are those of the status, such as *errdetails.RetryInfo.
+	// Details are the status details, such as *errdetails.RetryInfo.
 	Details []proto.Message
-	// Trailer is metadata, with the names of headers. nil: none.
+	// Trailer is metadata, under header names. nil: none.
 	Trailer http.Header
-	// Err is why, for this process: a *stint.RefusedError if a limit refused, or the error of
-	// what could not decide. It is not sent. nil: it is not known.
+	// Err is the cause, for this process: a *stint.RefusedError if a limit refused, or why
+	// nothing could be decided. It is not sent. nil: not known.
 	Err error
 }
 
@@ -119,7 +119,7 @@ func (g *Gate) refusal(a *Answer) *Refusal {
 	switch {
 	case wait == stint.Never:
 		wait = 0
-	case a.Busy: // a hint, by which clients should not return together
+	case a.Busy: // a hint: clients should not return together
 		wait = max(wait, time.Millisecond)
 		wait += rand.N(wait/2 + 1)
 	}
@@ -131,9 +131,10 @@ func (g *Gate) refusal(a *Answer) *Refusal {
 	return r
 }
 
-// RefusalOf returns the refusal of a call whose handler got err, if that is or wraps a
-// *stint.RefusedError, such as that of a stint.Guard: as a Server with the Dialect d refuses, with the Message of
-// the error, and with UNAVAILABLE if Limiter.Instance refused. Packages grpclimit and connectlimit have Refuse, which makes it the error of their library.
+// RefusalOf returns the refusal of a call whose handler got err, if err is or wraps a *stint.RefusedError,
+// for example from a stint.Guard: like that of a Server with the Dialect d, with the Message of the error,
+// and with UNAVAILABLE if Limiter.Instance refused. Refuse of packages grpclimit and connectlimit makes it an
+// error of their library.
 func RefusalOf(d httplimit.Dialect, err error) (refused *Refusal, ok bool) {
 	decision, message, ok := stint.Internal(friend.Of{}).Refused(err)
 	if !ok {
@@ -168,11 +169,11 @@ func (r *Refusal) retry(after time.Duration) {
 	}
 }
 
-// pushback is the name by which clients with a retry policy are told when to retry.
+// pushback is the metadata that tells clients with a retry policy when to retry.
 const pushback = "Grpc-Retry-Pushback-Ms"
 
-// quotaFailure names the limits that refused, or the penalty of the ban. It has no keys: they may be
-// those of others.
+// quotaFailure names the limits that refused, or the penalty of the ban. It has no keys, because
+// they may belong to other clients.
 func (a *Answer) quotaFailure(message string) *errdetails.QuotaFailure {
 	f := new(errdetails.QuotaFailure)
 	each, units := a.Each, a.Units
@@ -205,9 +206,9 @@ func (a *Answer) quotaFailure(message string) *errdetails.QuotaFailure {
 	return f
 }
 
-// RetryDelay returns when a server allows a call that it refused to be made again: the delay of a
-// google.rpc.RetryInfo in the details of a status whose code is RESOURCE_EXHAUSTED or UNAVAILABLE.
-// A delay that is invalid or negative is not ok.
+// RetryDelay returns after what delay a server allows a refused call again: the delay of a
+// google.rpc.RetryInfo in the details of a status with code RESOURCE_EXHAUSTED or UNAVAILABLE. A
+// delay that is invalid or negative is not ok.
 func RetryDelay(c code.Code, details []proto.Message) (delay time.Duration, ok bool) {
 	if c != code.Code_RESOURCE_EXHAUSTED && c != code.Code_UNAVAILABLE {
 		return 0, false

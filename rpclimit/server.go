@@ -32,10 +32,9 @@ import (
 // RetryInfo has the wait in milliseconds, rounded up. grpc-retry-pushback-ms in the trailer has it,
 // too: clients with a retry policy obey it, and do not retry if no wait would help.
 //
-// A Server holds what a call holds until the handler returns or panics. A handler returns when its
-// client cancels, when its deadline passes or when the connection breaks, if it obeys its context or
-// uses its stream. A client that vanishes without closing its connection is noticed only by the
-// keepalive of the server.
+// A call holds its units until the handler returns or panics. A handler that obeys its context or
+// uses its stream returns when its client cancels, when its deadline passes or when the connection
+// breaks. Only the server's keepalive notices a client that vanishes without closing its connection.
 //
 // The zero Server limits each client address to 100 per 1m, in memory.
 type Server struct {
@@ -44,30 +43,30 @@ type Server struct {
 	Decide Decide
 	// Received decides each message that a client sends on a stream of several messages, when
 	// the handler receives it. Sent decides each message that the handler sends on such a
-	// stream. The single message of the other direction does not count. A message that is
-	// refused ends the stream like a refused call, whatever the handler returns. nil: messages
-	// are not limited.
+	// stream. A single message in the other direction does not count. A refused message ends
+	// the stream like a refused call, whatever the handler returns. nil: messages are not
+	// limited.
 	Received, Sent Decide
-	// MessageWait is how long a message that is refused waits in all for its turn. The stream
-	// moves no message in that direction meanwhile, so that a client that sends too fast is
-	// slowed down by flow control. A message that would wait longer, or longer than the call's
-	// deadline allows, is refused at once. A Decide that shapes delays messages up to
-	// MessageWait, too. 0: messages do not wait.
+	// MessageWait is how long a refused message may wait in all for its turn. Meanwhile the
+	// stream moves no message in that direction, so flow control slows down a client that
+	// sends too fast. A message that would wait longer, or longer than the call's deadline
+	// allows, is refused at once. A Decide that shapes delays messages up to MessageWait, too.
+	// 0: messages do not wait.
 	MessageWait time.Duration
 	// Clients finds the clients' addresses for the default Decide, for MaxInFlight and
 	// MaxDelayed, and puts them into the contexts of calls (stint.WithClient) for a stint.Guard
 	// in the handler. nil: the addresses of connections are used, and contexts get none.
 	Clients *httplimit.Clients
-	// Dialect selects the metadata of limits, which has the names of the headers in lower case.
-	// 0: httplimit.XRateLimit. With httplimit.NoHeaders, refusals have no QuotaFailure.
+	// Dialect selects the metadata of limits, under the header names in lower case. 0:
+	// httplimit.XRateLimit. With httplimit.NoHeaders, refusals have no QuotaFailure.
 	Dialect httplimit.Dialect
-	// OnError says how calls and messages are decided that the Store does not decide, for all that a
-	// Decide asks with its context and that does not say it itself (stint.Ask.OnError). The zero
-	// OnError is that of the Limiter, else stint.OnErrorLocal; stint.OnErrorAllow lets them pass, and
-	// stint.OnErrorDeny ends them with UNAVAILABLE. docs/reliability.md has a table of who wins.
+	// OnError says how to decide when the Store does not, for asks that a Decide makes with its
+	// context and without their own OnError. The zero OnError is that of the Limiter, else
+	// stint.OnErrorLocal; stint.OnErrorAllow lets calls and messages pass, and stint.OnErrorDeny ends
+	// them with UNAVAILABLE. docs/reliability.md has a table of which one wins.
 	OnError stint.OnError
-	// Undecided gets the error of a Decide where OnError leaves one, and returns whether the call or
-	// message passes, without metadata. It is not called for errors that wrap stint.ErrRequest, *Refusal or
+	// Undecided is called if a Decide still returns an error, and returns whether the call or message
+	// passes, without metadata. It is not called for errors that wrap stint.ErrRequest, *Refusal or
 	// *httplimit.Overloaded. nil: nothing undecided passes.
 	Undecided func(ctx context.Context, c *Call, err error) (pass bool)
 	// MaxDelayed is how many calls may be delayed at once; see Answer.Shape. A call without a
@@ -125,7 +124,7 @@ func (s Server) Gate() *Gate {
 	return g
 }
 
-// Gate decides the calls of a Server. It is for those who write interceptors: each call goes
+// Gate decides the calls of a Server. It is for authors of interceptors: each call goes
 // through Begin. It may be used from many goroutines at once.
 type Gate struct {
 	server            Server
@@ -162,12 +161,12 @@ func (g *Gate) Begin(ctx context.Context, c *Call) (running *Running, refused *R
 	return r, nil
 }
 
-// asking is ctx for a Decide.
+// asking returns ctx with OnError, for a Decide.
 func (g *Gate) asking(ctx context.Context) context.Context {
 	return stint.Internal(friend.Of{}).WithOnError(ctx, g.server.OnError)
 }
 
-// addr returns the client's address as package room asks for it.
+// addr returns a function for package room that returns the client's address.
 func (g *Gate) addr(c *Call) func(*http.Request) netip.Addr {
 	return func(*http.Request) netip.Addr { return address(g.clients, c) }
 }
@@ -216,13 +215,12 @@ func untilDeadline(ctx context.Context, d time.Duration) time.Duration {
 	return d
 }
 
-// Running is a call that has passed. Received and Sent may be called at the same time, each from one
-// goroutine at once.
+// Running is a call that has passed. Received and Sent may be called concurrently with each other,
+// but each by one goroutine at a time.
 type Running struct {
 	// Context is for the handler.
 	Context context.Context
-	// Header is the metadata for the header of the response, with the names of headers. nil:
-	// none.
+	// Header is the metadata for the header of the response, under header names. nil: none.
 	Header http.Header
 
 	gate           *Gate
@@ -236,8 +234,8 @@ type Running struct {
 }
 
 // Run calls the handler and returns its error, or the Refusal of a message. codeOf returns the
-// code of an error that is not nil. When the handler has returned or panicked, the call ends. A
-// response that the handler of a unary call returns is noted by Running.Answered.
+// code of an error that is not nil. When the handler has returned or panicked, the call ends.
+// For a unary call, the handler should call Running.Answered with its response.
 func (r *Running) Run(codeOf func(error) code.Code, handler func() error) (err error) {
 	if r.onEnd == nil && r.gate.inFlight == nil {
 		return r.fate(handler())
@@ -249,7 +247,7 @@ func (r *Running) Run(codeOf func(error) code.Code, handler func() error) (err e
 	return err
 }
 
-// fate returns what the client gets if the handler has returned err.
+// fate returns the client's error if the handler has returned err.
 func (r *Running) fate(err error) error {
 	if refused := r.refused.Load(); refused != nil {
 		return refused
@@ -281,7 +279,7 @@ func (r *Running) leave() {
 	}
 }
 
-// Answered notes the messages of a unary call that has been answered.
+// Answered notes the request and response of a unary call.
 func (r *Running) Answered(response any) {
 	r.received.Store(1)
 	r.sent.Store(1)

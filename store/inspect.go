@@ -38,7 +38,7 @@ func (s *Store) Held(ctx context.Context, key string, limits []*stint.Limit) (he
 	return held, err
 }
 
-// look has do look at the counts of a key.
+// look calls do with a Memory that has the counts of a key.
 func (s *Store) look(ctx context.Context, key string, limits []*stint.Limit, do func(m *stint.Memory, now time.Time) error) error {
 	var t turn
 	for _, l := range limits {
@@ -73,7 +73,7 @@ func (s *Store) Banned(ctx context.Context, yield func(stint.Record) bool) error
 		if !ok || err != nil {
 			return true
 		}
-		// No running ban has violations, or bans that are forgotten, so no penalty is needed.
+		// A running ban has no violations and no forgotten bans, so the penalty is not needed.
 		left := new(algo.Penalty).BanLeft(&r, now.UnixMicro())
 		return left == 0 || yield(stint.Record{
 			Key: subject, Hashed: hashed, Penalty: penalty, Violations: r.Violations, Bans: r.Bans, BanLeft: algo.Duration(left),

@@ -9,9 +9,9 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// A row's key is a letter, the subject that is counted, and the ID of the limit or the name of the
-// penalty: "c/user:42/t1m:api", "p/user:42/login". Both are escaped as in a URL's path. A subject longer
-// than longSubject is "#" and a hash.
+// A row's key is a letter, the counted subject, and the ID of the limit or the name of the penalty:
+// "c/user:42/t1m:api", "p/user:42/login". Both are escaped as in a URL's path. A subject longer than
+// longSubject is "#" and a hash.
 
 const longSubject = 64
 
@@ -33,8 +33,8 @@ func subjectText(subject string) string {
 	return url.PathEscape(subject)
 }
 
-// parseRecordKey is the inverse of recordKey; a hashed subject remains its hash. It is not ok if the key
-// is none of a record.
+// parseRecordKey is the inverse of recordKey; a hashed subject remains its hash. It is not ok if row is
+// not the key of a record.
 func parseRecordKey(row string) (subject string, hashed bool, penalty string, ok bool) {
 	rest, ok := strings.CutPrefix(row, records)
 	subject, penalty, separated := strings.Cut(rest, "/")

@@ -1,12 +1,12 @@
-// Package store makes a stint.Store of any database that can change a few rows of bytes at once: one
-// with transactions, or with a compare-and-swap over several keys. Who has one writes Rows, one method
-// of some twenty lines, and gets all algorithms, penalties and holds:
+// Package store makes a stint.Store from any database that can change a few rows of bytes atomically,
+// with transactions or with a compare-and-swap over several keys. You write Rows, one method of some
+// twenty lines, and get all algorithms, penalties and holds:
 //
 //	limiter := stint.NewLimiter(store.New(rows))
 //
-// The Store decides exactly as stint.Memory does, in the process that asks: it reads what is kept of the
-// keys, decides, and writes what became of it, in one transaction for each decision.
-// docs/write-a-store.md shows how to write Rows over Postgres, and how package limittest tests them.
+// The Store decides exactly as stint.Memory does, in the process that asks: in one transaction for each
+// decision, it reads the rows of the keys, decides, and writes the new values. docs/write-a-store.md
+// shows how to write Rows over Postgres, and how package limittest tests them.
 package store
 
 import (
@@ -19,24 +19,24 @@ import (
 // Rows are rows of bytes in a database, each with a key. They may be used from many goroutines at once,
 // and by many processes.
 //
-// Update replaces the values of some rows by what change makes of them, as if nobody else read or wrote
-// these rows meanwhile. It calls change with the value of each of keys, in their order, nil where there
-// is no row, and then writes the rows that change returns: all of them or, after an error, none. If
-// others have changed a row meanwhile, it may instead call change again, with newer values, as often as
-// that takes; only what the last call returned is written. If change returns an error, Update writes
-// nothing and returns that error.
+// Update replaces the values of some rows by those that change returns, as if nobody else read or wrote
+// these rows meanwhile. It calls change with the value of each of keys, in their order, nil if there is
+// no row, and then writes the rows that change returns: all of them or, after an error, none. If others
+// have changed a row meanwhile, it may call change again with newer values, as often as necessary; only
+// the rows of the last call are written. If change returns an error, Update writes nothing and returns
+// that error.
 //
-// keys are different from each other and in ascending order: Updates that lock rows in this order
-// do not wait for each other for ever. A key is printable ASCII of at most MaxRowKey bytes, and a
-// database must not take two keys for one that differ in case. A row that is not there must be locked as
-// one that is: of two Updates that both create it, the second must see what the first wrote.
+// keys are distinct and in ascending order: Updates that lock rows in this order do not deadlock. A key
+// is printable ASCII of at most MaxRowKey bytes, and the database must distinguish keys that differ only
+// in case. A row that does not exist must be locked like one that does: of two Updates that both create
+// it, the second must see what the first wrote.
 //
 // now is the instant of the change by the database's clock, read when the rows are locked, so that a
-// fleet has one clock. The zero Time, of a database without a clock, stands for the clock of this
-// process.
+// fleet has one clock. A database without a clock passes the zero Time: then the clock of this
+// process is used.
 //
-// After an error that wraps fleet.ErrNotCharged, nothing was written for certain; after any other it is
-// unknown, so an Update whose commit was not answered must not be made again.
+// After an error that wraps fleet.ErrNotCharged, certainly nothing was written; after any other it is
+// unknown, so an Update must not repeat a commit that was not answered.
 type Rows interface {
 	Update(ctx context.Context, keys []string, change func(now time.Time, values [][]byte) ([]Row, error)) error
 }
@@ -46,16 +46,16 @@ const MaxRowKey = 1024
 
 // Row is a row to be written.
 type Row struct {
-	Key string // one of those that Update was called with
-	// Value takes the place of what the row held. nil: the row is deleted.
+	Key string // one of the keys of Update
+	// Value replaces the row's value. nil: the row is deleted.
 	Value []byte
-	// Expires is when the row counts for nothing any more, by the clock that now is of: the
-	// database may then delete it, and should do so some time. It need not hide it.
+	// Expires is when the row counts for nothing any more, by the clock of now: the database may
+	// delete it then, and should do so eventually. It need not hide it.
 	Expires time.Time
 }
 
 // Scanner is Rows that can list themselves, for Limiter.Banned. Scan calls yield for each row whose key
-// begins with prefix, once, until yield returns false, which is no error. now is as that of Update. yield
+// begins with prefix, once, until yield returns false, which is not an error. now is as in Update. yield
 // may call Update.
 type Scanner interface {
 	Scan(ctx context.Context, prefix string, yield func(now time.Time, key string, value []byte) bool) error
@@ -66,11 +66,11 @@ type Scanner interface {
 // Banned needs Rows that are a Scanner; the error wraps stint.ErrUnsupported if they are not.
 //
 // A call makes one Update; lists and batches make one for each 64 rows or so. The error is that of the
-// Update. It wraps fleet.ErrBroken and names the row if that cannot be read, and then wraps
-// fleet.ErrNotCharged, as it does if the context had ended before. Request.Deadline ends the context
+// Update. If a row cannot be read, it names the row and wraps fleet.ErrBroken and fleet.ErrNotCharged.
+// It also wraps fleet.ErrNotCharged if the context had ended before. Request.Deadline ends the context
 // of the Update.
 //
-// For a fleet, put fleet.New around it, which answers while the database is away.
+// For a fleet, put fleet.New around it, which answers while the database does not.
 type Store struct{ rows Rows }
 
 // New returns a Store over rows. Stores over the same rows share all counts.
@@ -83,8 +83,8 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 	return answers[0].Decision, answers[0].Err
 }
 
-// rowsAtOnce bounds the rows of one Update of a batch or a list: databases have limits of their own, and
-// others wait for what is locked.
+// rowsAtOnce bounds the rows of one Update of a batch or a list: databases have their own limits, and
+// others wait for locked rows.
 const rowsAtOnce = 64
 
 // TakeBatch implements stint.BatchTaker.
@@ -145,7 +145,7 @@ func (s *Store) Reset(ctx context.Context, r *stint.Request) error {
 	t.addAsks(r.Asks)
 	return s.update(ctx, &t, r.At, func(m *stint.Memory, _ time.Time) error {
 		for _, p := range t.places {
-			p.err = nil // so that it is written, as what m keeps: nothing
+			p.err = nil // so that it is written as empty, as in m
 		}
 		return m.Reset(ctx, r)
 	})

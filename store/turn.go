@@ -15,13 +15,13 @@ import (
 
 var kit = stint.Internal(friend.Of{})
 
-// turn is the rows that one Update is about.
+// turn has the rows of one Update.
 type turn struct {
 	keys   []string
 	places map[string]*place // by key
 }
 
-// place is what a row is about: a count, or a record under a penalty.
+// place is the content of a row: a count, or a record under a penalty.
 type place struct {
 	key     string
 	limit   *stint.Limit // nil: it is a record
@@ -40,7 +40,7 @@ func (t *turn) addAsks(asks []stint.Ask) {
 	}
 }
 
-// addCount adds the count of a key under a limit. Limits that let all or nothing pass count nothing.
+// addCount adds the count of a key under a limit. Limits that let all or nothing pass have no count.
 func (t *turn) addCount(key string, l *stint.Limit) {
 	if l != nil && !l.IsUnlimited() && l.Capacity() > 0 {
 		t.add(countKey(key, l), &place{key: key, limit: l})
@@ -57,7 +57,7 @@ func (t *turn) add(row string, p *place) {
 	}
 }
 
-// unreadable is why asks cannot be decided.
+// unreadable returns why asks cannot be decided.
 func (t *turn) unreadable(asks []stint.Ask) error {
 	for i := range asks {
 		a := &asks[i]
@@ -82,7 +82,7 @@ func (t *turn) unreadableCount(key string, l *stint.Limit) error {
 	return nil
 }
 
-// update has do change what t is about, in a Memory. at is the instant: that of a request or, if it has
+// update lets do change the rows of t, in a Memory. at is the instant of the request or, if it has
 // none, the database's.
 func (s *Store) update(ctx context.Context, t *turn, at time.Time, do func(m *stint.Memory, at time.Time) error) error {
 	if err := ctx.Err(); err != nil {
@@ -160,11 +160,11 @@ func (p *place) put(m *stint.Memory, value []byte) error {
 	return err
 }
 
-// keepGiven is how long a row lasts whose requests have instants of their own, in tests and
-// simulations, which no clock of a database may end.
+// keepGiven is how long a row lasts if requests give their own instants, in tests and simulations:
+// the database's clock must not end it.
 const keepGiven = 24 * time.Hour
 
-// written is the rows that have changed in m.
+// written returns the rows that have changed in m.
 func (t *turn) written(m *stint.Memory, now time.Time, given bool) []Row {
 	var rows []Row
 	for _, row := range t.keys {
@@ -189,10 +189,11 @@ func (t *turn) written(m *stint.Memory, now time.Time, given bool) []Row {
 	return rows
 }
 
-// keepRunOut is how long a hold is kept that ran out, because a clock may step back, µs.
+// keepRunOut is how long an expired hold is kept, in µs, because a clock may step back.
 const keepRunOut = 1_000_000
 
-// value is what m keeps, nil if nothing counts, and the instant from which it counts for nothing.
+// value returns the value in m, nil if nothing counts, and the instant from which it counts for
+// nothing.
 func (p *place) value(m *stint.Memory) (value []byte, unused int64) {
 	if p.limit == nil {
 		r := kit.KeptRecord(m, p.key, p.penalty)

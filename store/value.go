@@ -46,7 +46,7 @@ func (r *reader) fail(format string, args ...any) {
 	r.rest = nil
 }
 
-// number is the next number, from least to most.
+// number reads the next number, which must be from least to most.
 func (r *reader) number(what string, least, most int64) int64 {
 	if r.err != nil {
 		return 0

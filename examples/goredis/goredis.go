@@ -1,5 +1,4 @@
-// Package goredis lets a redislimit.Store decide over a go-redis client that a program has already:
-// copy Client.
+// Package goredis lets a redislimit.Store use a program's own go-redis client: copy Client.
 package goredis
 
 import (

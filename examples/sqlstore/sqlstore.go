@@ -1,5 +1,5 @@
 // Package sqlstore keeps the counts of Stint in a table of Postgres. It is an example of store.Rows:
-// copy it, and change what your database does otherwise.
+// copy it, and adapt it to your database.
 //
 //	db, err := sql.Open("pgx", "postgres://localhost/app")
 //	rows, err := sqlstore.New(ctx, db)
@@ -16,8 +16,8 @@ import (
 	"github.com/stintdev/stint/store"
 )
 
-// The table is unlogged: it costs a fraction of another, and after a crash of the server all counts
-// begin again. Keys are compared byte by byte, as COLLATE "C" does.
+// The table is unlogged: that costs a fraction of a logged one, but after a crash of the server all
+// counts start again. Keys are compared byte by byte, as COLLATE "C" does.
 const schema = `
 	CREATE UNLOGGED TABLE IF NOT EXISTS stint (
 		key     text COLLATE "C" PRIMARY KEY,
@@ -29,7 +29,7 @@ const schema = `
 // Rows are the rows of the table. They implement store.Rows and store.Scanner.
 type Rows struct{ db *sql.DB }
 
-// New returns Rows in db, and makes the table if it is not there.
+// New returns Rows in db, and creates the table if it does not exist.
 func New(ctx context.Context, db *sql.DB) (*Rows, error) {
 	if _, err := db.ExecContext(ctx, schema); err != nil {
 		return nil, fmt.Errorf("sqlstore: %w", err)
@@ -38,11 +38,11 @@ func New(ctx context.Context, db *sql.DB) (*Rows, error) {
 }
 
 const (
-	// A row that is not there yet cannot be locked, but its key can: until the transaction ends.
-	// keys come in order, so that two transactions never wait for each other.
+	// A row that does not exist cannot be locked, but its key can, until the transaction ends. keys
+	// are in order, so two transactions never wait for each other.
 	lock = `SELECT pg_advisory_xact_lock(hashtextextended(key, 0)) FROM unnest($1::text[]) AS key`
-	// A statement sees what was committed before it began: hence not in the same one as the lock.
-	// The left join returns the clock although no row may be there.
+	// A statement sees what was committed before it began, so it is not the same one as the lock.
+	// The left join returns the clock even if there is no row.
 	read = `SELECT clock_timestamp(), ordinality, value
 		FROM unnest($1::text[]) WITH ORDINALITY AS asked (key) LEFT JOIN stint USING (key)`
 	write = `INSERT INTO stint SELECT * FROM unnest($1::text[], $2::bytea[], $3::timestamptz[])
@@ -71,7 +71,7 @@ func (r *Rows) Update(ctx context.Context, keys []string, change func(time.Time,
 	if err := writeRows(ctx, tx, rows); err != nil {
 		return notWritten(err)
 	}
-	return tx.Commit() // after an error, nobody knows
+	return tx.Commit() // after an error, the outcome is unknown
 }
 
 func notWritten(err error) error { return fmt.Errorf("%w: %w", fleet.ErrNotCharged, err) }
@@ -138,8 +138,8 @@ func (r *Rows) Scan(ctx context.Context, prefix string, yield func(time.Time, st
 	return found.Err()
 }
 
-// Clean deletes rows that count for nothing any more. Call it now and then, such as once a minute. It
-// leaves alone what a transaction uses, so that neither waits for the other.
+// Clean deletes expired rows. Call it now and then, such as once a minute. It skips rows that a
+// transaction has locked, so that neither waits for the other.
 func (r *Rows) Clean(ctx context.Context) error {
 	_, err := r.db.ExecContext(ctx, `DELETE FROM stint WHERE key IN (
 		SELECT key FROM stint WHERE expires < clock_timestamp() FOR UPDATE SKIP LOCKED)`)

@@ -2,17 +2,17 @@ package counts
 
 import "sync/atomic"
 
-// An arena holds blocks of numbers without pointers, found by number, so that the collector looks
-// at pages only. Blocks never move. The shard is locked to allocate and free; a block itself is
-// guarded by its slot's lock.
+// An arena holds blocks of numbers without pointers, addressed by number, so that the garbage
+// collector looks only at pages. Blocks never move. The shard must be locked to allocate and free;
+// the slot's lock guards the block itself.
 type arena[T any] struct {
-	pages  atomic.Pointer[[]page[T]] // readers see those up to its length; nil: there are none
-	open   [len(blockSizes)][]uint32 // of each size, the pages that have free blocks
-	number [len(blockSizes)]int      // of each size, the blocks there are
-	vacant []uint32                  // pages that were given up
+	pages  atomic.Pointer[[]page[T]] // readers see pages up to its length; nil: none
+	open   [len(blockSizes)][]uint32 // per size, the pages with free blocks
+	number [len(blockSizes)]int      // per size, the number of blocks
+	vacant []uint32                  // released pages
 }
 
-// block is a page's number plus one, and an offset there. 0 is nowhere.
+// block is a page's number plus one, and an offset there. 0: none.
 type block uint64
 
 // blockSizes are the sizes of blocks in shared pages; a larger block has its own.
@@ -28,7 +28,7 @@ type page[T any] struct {
 	data  []T
 	size  int      // of a block
 	class int      // the size's place in blockSizes, or ownPage
-	free  []uint16 // where the free blocks begin
+	free  []uint16 // offsets of free blocks
 	place int      // in arena.open
 }
 
@@ -96,7 +96,7 @@ func (a *arena[T]) at(b block) []T {
 	return p.data[at : at+p.size : at+p.size]
 }
 
-// release frees a block. A page of which nothing is left is given up.
+// release frees a block, and its page if that is then empty.
 func (a *arena[T]) release(b block) {
 	i := uint32(b>>pageBits - 1)
 	p := &(*a.pages.Load())[i]
@@ -116,7 +116,7 @@ func (a *arena[T]) release(b block) {
 	}
 }
 
-// close takes a page out of those that have free blocks.
+// close removes a page from those with free blocks.
 func (a *arena[T]) close(p *page[T]) {
 	open := a.open[p.class]
 	last := open[len(open)-1]

@@ -8,38 +8,38 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// OwnClock stands for an instant: the Memory reads its own clock.
+// OwnClock as an instant means that the Memory reads its own clock.
 const OwnClock = math.MinInt64
 
-// Ask is one limit that a request faces, under one key.
+// Ask is one limit of a request, for one key.
 type Ask struct {
 	Key      string
 	Limit    *Limit        // nil: nothing is counted, and the Verdict allows
-	Penalty  *Penalty      // nil: none; there must be one where there is no Limit
-	Cost     int64         // at least 0, and 0 where there is no Limit
+	Penalty  *Penalty      // nil: none; without a Limit, it must be given
+	Cost     int64         // at least 0, and 0 without a Limit
 	MaxDelay time.Duration // see algo.Plan.WithDelay
-	// Verdict is the answer that a Memory gives, or learns.
+	// Verdict is the answer, which a Memory gives or learns.
 	Verdict algo.Verdict
 }
 
-// Punishment is what came of a violation, or a ban that runs, whose Violations are 0.
+// Punishment is the outcome of a violation, or a running ban, with 0 Violations.
 type Punishment struct {
-	By int // the ask whose penalty it is; None: nobody is punished
+	By int // the ask with the penalty; None: nobody is punished
 	algo.Punishment
 }
 
-// None is the place of no ask.
+// None is the index of no ask.
 const None = -1
 
-// Answer is what became of a request, beside the Verdict of each ask.
+// Answer is the outcome of a request, besides the Verdict of each ask.
 type Answer struct {
-	// Of is the ask whose Verdict is that of the request, one with a Limit if there is
-	// any. It has the key and the penalty of a Punishment. None: a ban that ran before
-	// answers for all, and no Verdict counts.
+	// Of is the ask whose Verdict is the request's, one with a Limit if there is any. It has the
+	// key and the penalty of a Punishment. None: a running ban answers for all, and no Verdict
+	// counts.
 	Of    int
 	Delay int64 // the longest of all asks, µs
-	// Wait is, beside such a ban or a violation, how long the limits refuse, in µs, or
-	// algo.Never.
+	// Wait is how long the limits refuse, in µs, or algo.Never, if there is such a ban or a
+	// violation.
 	Wait       int64
 	Punishment Punishment
 }
@@ -51,8 +51,8 @@ var (
 	ErrTwice = errors.New("the same count is given twice")
 )
 
-// decide ends the decision about an ask; see algo.Plan.Settle. Remaining is what a request without
-// MaxDelay finds.
+// decide ends the decision about an ask; see algo.Plan.Settle. Remaining is as for a request
+// without MaxDelay.
 func (s *step) decide(a *Ask, allowed bool) {
 	n := s.asked
 	if allowed {
@@ -97,7 +97,7 @@ func (d *Answer) blame(asks []Ask) {
 	d.Of, d.Wait = of, longestWait(asks)
 }
 
-// refusesUnder reports whether a refuses, and that counts as a violation of by's key.
+// refusesUnder reports whether a refuses and that counts as a violation of by's key.
 func (a *Ask) refusesUnder(by *Ask) bool {
 	return !a.Verdict.Allowed && !a.Verdict.Busy && a.sharesRecord(by)
 }

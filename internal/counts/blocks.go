@@ -2,17 +2,17 @@ package counts
 
 import "github.com/stintdev/stint/internal/algo"
 
-// blocks holds counts of more than two numbers, of sliding windows and logs. The slot's word
-// holds the last charge's instant only, and its base the block and the plan's number. A block is
-// used only while its slot is locked. A window's block is the sum, then the counts. A log's
-// begins with a pseudo mark: At is State.Used, Sum says which marks behind it are in use; they
-// move towards the end as the oldest leave, and back when it is reached.
+// blocks holds counts of more than two numbers, of sliding windows and logs. The slot's word holds
+// only the last charge's instant, and its base the block and the plan's number. A block is used
+// only while its slot is locked. A window's block is the sum, then the counts. A log's begins with
+// a pseudo mark: At is State.Used, Sum says which marks behind it are in use; they move towards the
+// end as the oldest leave, and back when it is reached.
 type blocks struct {
 	windows arena[int64]
 	logs    arena[algo.Mark]
 }
 
-// state is a count in a block. Its slices lie there; close writes the rest.
+// state is a count in a block. Its slices are in the block; close writes the rest.
 func (b *blocks) state(p *algo.Plan, last int64, at block) algo.State {
 	if p.Kind == algo.SlidingWindow {
 		w := b.windows.at(at)
@@ -61,8 +61,8 @@ func (b *blocks) release(p *algo.Plan, at block) {
 	}
 }
 
-// fits reports whether a log's block has a place for one more mark, perhaps after moving those in
-// use to the front, and is not far too large. A window always fits.
+// fits reports whether a log's block has a place for one more mark, perhaps after moving the used
+// ones to the front, and is not far too large. A window always fits.
 func (b *blocks) fits(p *algo.Plan, s *algo.State, v *algo.View, at block) bool {
 	if p.Kind == algo.SlidingWindow {
 		return true
@@ -74,7 +74,7 @@ func (b *blocks) fits(p *algo.Plan, s *algo.State, v *algo.View, at block) bool 
 	return len(s.Marks) < cap(s.Marks) || size-1-n > n/4
 }
 
-// makeRoom moves the marks of a log that fits to the front, if needed for one more.
+// makeRoom moves the marks of a log that fits to the front, if that is needed for one more.
 func (b *blocks) makeRoom(p *algo.Plan, s *algo.State, v *algo.View, at block) {
 	if p.Kind == algo.SlidingWindow || len(s.Marks) < cap(s.Marks) && v.Gone() < len(s.Marks) {
 		return

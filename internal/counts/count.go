@@ -7,23 +7,23 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// count is where a request found a count, or none. Shard and slot stay locked until it is kept or
-// forgotten.
+// count is the place of a count, if a request found one. Shard and slot stay locked until it is
+// kept or forgotten.
 type count struct {
 	shard  *shard
 	print  uint64
 	entry  *entry
 	slot   slot
 	word   uint64 // the slot's, from before it was locked
-	block  block  // of a count that has or is to have a slot; 0: it has no block
-	number uint32 // of the plan under which the slot's state came about
+	block  block  // of a count in a slot, or for one; 0: none
+	number uint32 // of the plan of the slot's state
 	opened algo.State
 }
 
 // look looks for the count of a key under a limit into c, which must be zero.
 func (m *Memory) look(key string, l *Limit, c *count) { m.lookBeside(key, l, c, nil) }
 
-// lookBeside is look where others were found before. It reports false where this is one of them.
+// lookBeside is look after others were found. It returns false if this count is one of them.
 func (m *Memory) lookBeside(key string, l *Limit, c *count, found []step) bool {
 	hash := m.hash(key)
 	c.shard, c.print = m.shardOf(hash), printOf(hash, l.Salt)
@@ -41,7 +41,7 @@ func (m *Memory) lookBeside(key string, l *Limit, c *count, found []step) bool {
 		if planOf(c.number).Kind == l.Plan.Kind {
 			return true
 		}
-		// Two prints that are equal by chance, and states that cannot be.
+		// Two prints are equal by chance: the state is impossible.
 		c.forget()
 		*c = count{shard: c.shard, print: c.print}
 	}
@@ -51,7 +51,7 @@ func (m *Memory) lookBeside(key string, l *Limit, c *count, found []step) bool {
 
 func (c *count) found() bool { return c.slot.found() || c.entry != nil }
 
-// state may be changed, by Refund, or by Settle after prepare, and is zero where nothing was found.
+// state may be changed by Refund, or by Settle after prepare. It is zero if nothing was found.
 func (c *count) state() *algo.State {
 	if c.entry != nil {
 		return &c.entry.apart.state
@@ -59,7 +59,7 @@ func (c *count) state() *algo.State {
 	return &c.opened
 }
 
-// plan is that under which a count that was found was last charged.
+// plan is the plan of the last charge of a count that was found.
 func (c *count) plan() *algo.Plan {
 	if c.entry != nil {
 		return c.entry.apart.plan
@@ -103,7 +103,7 @@ func (c *count) keep() {
 		c.shard.blocks.close(planOf(c.number), &c.opened, c.block)
 		c.release()
 	case !c.slot.set(c.word, &c.opened, c.number):
-		c.release() // it cannot be: what fitted does so with less used
+		c.release() // impossible: a count that fitted also fits with less used
 	}
 }
 

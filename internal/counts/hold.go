@@ -8,34 +8,33 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// HoldID is the identity under which a request holds units.
+// HoldID identifies the holds of a request.
 type HoldID [12]byte
 
-// Holding makes a request hold what its limits let it hold.
+// Holding makes a request hold units under held limits.
 type Holding struct {
 	ID  HoldID // not zero
 	For int64  // how long the holds last without renewal, µs; 0: as each limit says
 }
 
-// holds are those of a shard. A record lies in two places: found by its identity, and in its
-// group, which is one key under one limit, by the instant at which it runs out. The shard is
-// locked.
+// holds are the holds of a shard. A record is in two places: by its identity, and in its group (one
+// key under one limit) by the instant at which it expires. The shard must be locked.
 type holds struct {
 	records map[holdKey]*hold
 	groups  map[uint64]*holdGroup // by print
 	all     []*holdGroup          // the same, in no order
-	hand    int                   // where in all to look next for what ran out
+	hand    int                   // index in all for the next search for expired records
 	room    *holdRoom
 }
 
-// holdRoom is the records of all shards of a Memory. Those that another store has, too, give way to
-// those that are made here.
+// holdRoom counts the records of all shards of a Memory. Records that another store also has give
+// way to those that are made here.
 type holdRoom struct {
-	most    int64 // so many there may be
+	most    int64 // the most records
 	total   atomic.Int64
 	learned atomic.Int64 // of total
 	shards  []shard
-	hand    atomic.Uint64 // in shards, where to look next for one that gives way
+	hand    atomic.Uint64 // index in shards for the next record to give way
 }
 
 type holdKey struct {
@@ -46,8 +45,8 @@ type holdKey struct {
 // hold is one record. It counts at t if t < until ≤ t + 2*span, unless it was released.
 type hold struct {
 	id       HoldID
-	released bool // a tombstone, which holds nothing
-	learned  bool // another store has it, too; see LearnHold
+	released bool // a tombstone that holds nothing
+	learned  bool // another store also has it; see LearnHold
 	units    int64
 	until    int64
 	span     int64
@@ -61,23 +60,23 @@ type holdGroup struct {
 	print   uint64
 	place   int     // in holds.all
 	order   []*hold // by until, then by identity
-	sum     int64   // of the units of all records, whether they count or not; wraps
-	learned int64   // of the units of those that are learned
-	// released is how many of them are tombstones.
+	sum     int64   // units of all records, whether they count or not; wraps
+	learned int64   // units of the learned records
+	// released is the number of tombstones.
 	released int
 	// since is an upper bound of the instants from which the records count; see hold.
 	since int64
 }
 
-// BytesOfAHold is what a record takes at most, with its places in maps and lists.
+// BytesOfAHold bounds the memory of a record, with its places in maps and lists.
 const BytesOfAHold = 240
 
-// keepRunOut is how long a record is kept that ran out, where callers give the instants: their
-// clocks may step back, and then it counts again, µs.
+// keepRunOut is how long an expired record is kept, in µs, if callers give the instants: their
+// clocks may step back, and then it counts again.
 const keepRunOut = 1_000_000
 
-// standing is what counts in g, which may be nil, at an instant: how many units, at most Exact, for
-// how much longer and in how many records.
+// standing returns what counts in g, which may be nil, at an instant: units, at most Exact, for how
+// much longer, and records.
 func (g *holdGroup) standing(now int64) (units, left int64, n int) {
 	if g == nil || len(g.order) == 0 {
 		return 0, 0, 0
@@ -133,7 +132,7 @@ func (g *holdGroup) remove(h *hold) {
 		g.learned -= h.units
 	}
 	i, _ := slices.BinarySearchFunc(g.order, h, (*hold).compare)
-	if i < len(g.order)/2 { // old ones end first: the fewer move
+	if i < len(g.order)/2 { // old ones end first: move the fewer
 		copy(g.order[1:i+1], g.order[:i])
 		g.order[0] = nil
 		g.order = g.order[1:]
@@ -142,7 +141,7 @@ func (g *holdGroup) remove(h *hold) {
 	g.order = slices.Delete(g.order, i, i+1)
 }
 
-// group is the holds of a count; nil: none. Those that ran out are dropped.
+// group returns the holds of a count; nil: none. It drops expired ones.
 func (s *holds) group(print uint64, now int64, own bool) *holdGroup {
 	g := s.groups[print]
 	if g == nil || !s.prune(g, now, own) {
@@ -151,7 +150,7 @@ func (s *holds) group(print uint64, now int64, own bool) *holdGroup {
 	return g
 }
 
-// prune drops what ran out, and reports whether anything is left.
+// prune drops expired records, and reports whether any are left.
 func (s *holds) prune(g *holdGroup, now int64, own bool) bool {
 	if !own {
 		now -= keepRunOut
@@ -176,7 +175,7 @@ func (s *holds) drop(g *holdGroup) {
 	s.all = s.all[:last]
 }
 
-// sweep drops what ran out of n groups, so that it goes sooner than new holds come.
+// sweep drops the expired records of n groups, so that they go faster than new holds come.
 func (s *holds) sweep(n int, now int64, own bool) {
 	for range min(n, len(s.all)) {
 		s.hand %= len(s.all)
@@ -188,7 +187,7 @@ func (s *holds) sweep(n int, now int64, own bool) {
 	}
 }
 
-// hasRoom reports whether n more records that are made here fit, one of them into s.
+// hasRoom reports whether n more records made here fit, one of them into s.
 func (s *holds) hasRoom(n, now int64, own bool) bool {
 	if s.isFree(n, now, own) {
 		return true
@@ -197,11 +196,11 @@ func (s *holds) hasRoom(n, now int64, own bool) bool {
 	if r.total.Load()-r.learned.Load()+n > r.most {
 		return false
 	}
-	r.makeFree(s, n) // if nothing can be had now, there are a few too many
+	r.makeFree(s, n) // if nothing is free now, there are a few too many
 	return true
 }
 
-// hasRoomToLearn reports whether one more record that another store has fits into s.
+// hasRoomToLearn reports whether one more learned record fits into s.
 func (s *holds) hasRoomToLearn(now int64, own bool) bool {
 	return s.isFree(1, now, own) || s.room.makeFree(s, 1)
 }
@@ -217,8 +216,8 @@ func (s *holds) isFree(n, now int64, own bool) bool {
 	return s.room.total.Load()+n <= s.room.most
 }
 
-// makeFree drops records that another store has until n more fit, and reports whether they do. s is
-// locked. Of other shards, only those are looked at that nobody has locked.
+// makeFree drops learned records until n more fit, and reports whether they do. s must be locked.
+// It skips other shards that are locked.
 func (r *holdRoom) makeFree(s *holds, n int64) bool {
 	for r.total.Load()+n > r.most {
 		if !s.dropLearned() && !r.dropElsewhere() {
@@ -243,8 +242,8 @@ func (r *holdRoom) dropElsewhere() (dropped bool) {
 	return false
 }
 
-// dropLearned drops, of the records that another store has, the one that runs out first; of some
-// groups if there are many. It reports whether there was one.
+// dropLearned drops the learned record that expires first, among some groups if there are many. It
+// reports whether there was one.
 func (s *holds) dropLearned() bool {
 	var of *holdGroup
 	var first *hold
@@ -276,7 +275,7 @@ func (g *holdGroup) firstLearned() *hold {
 	return nil
 }
 
-// find is the record of an identity that counts; nil: none does.
+// find returns the record of an identity, if it counts; else nil.
 func (s *holds) find(print uint64, id HoldID, now int64) *hold {
 	if h := s.records[holdKey{print, id}]; h != nil && h.counts(now) {
 		return h
@@ -284,13 +283,13 @@ func (s *holds) find(print uint64, id HoldID, now int64) *hold {
 	return nil
 }
 
-// isReleased reports whether the record of an identity was released, and may not come back yet.
+// isReleased reports whether the record of an identity was released and may not come back yet.
 func (s *holds) isReleased(print uint64, id HoldID, now int64) bool {
 	h := s.records[holdKey{print, id}]
 	return h != nil && h.released && now < h.until
 }
 
-// put adds a record, in place of any of the same identity.
+// put adds a record, replacing any with the same identity.
 func (s *holds) put(print uint64, h *hold) {
 	s.take(print, h.id)
 	if s.groups == nil {
@@ -331,8 +330,8 @@ func (s *holds) forget(g *holdGroup, h *hold) {
 	g.remove(h)
 }
 
-// lookHeld puts what is held into the view of an ask whose limit is held, and makes the ask hold
-// units, or peek, in place of being charged.
+// lookHeld puts held units into the view of an ask under a held limit, and makes the ask hold
+// units, or peek, instead of being charged.
 func (s *step) lookHeld(a *Ask, by *Holding, now int64, own bool) {
 	s.lookGroup(now, own)
 	inFlight := a.Limit.Plan.Kind == algo.InFlight
@@ -346,7 +345,7 @@ func (s *step) lookHeld(a *Ask, by *Holding, now int64, own bool) {
 	s.view.Crowded = s.crowded
 }
 
-// lookGroup puts what is held into a step's view.
+// lookGroup puts held units into a step's view.
 func (s *step) lookGroup(now int64, own bool) {
 	var n int
 	g := s.shard.holds.group(s.print, now, own)
@@ -354,14 +353,14 @@ func (s *step) lookGroup(now int64, own bool) {
 	s.crowded = n >= algo.MostHolds
 }
 
-// makeHold makes the record of an ask that was allowed.
+// makeHold makes the record of an allowed ask.
 func (s *step) makeHold(p *algo.Plan, by *Holding, now int64, own bool) {
 	span := cmp.Or(by.For, p.Hold)
 	s.shard.holds.put(s.print, &hold{id: by.ID, units: s.hold, until: now + span, span: span})
 	s.lookGroup(now, own)
 }
 
-// placeHolds reports whether there is room for all records about to be made.
+// placeHolds reports whether there is room for all new records.
 func placeHolds(steps []step, now int64, own bool) bool {
 	n := int64(0)
 	for i := range steps {
@@ -374,7 +373,7 @@ func placeHolds(steps []step, now int64, own bool) bool {
 	return true
 }
 
-// holdAll makes the records of a request that is allowed.
+// holdAll makes the records of an allowed request.
 func holdAll(asks []Ask, steps []step, by *Holding, now int64, own bool) {
 	for i := range steps {
 		if s := &steps[i]; s.hold > 0 {

@@ -60,8 +60,7 @@ func (m *Memory) Hold(c *HoldCall, at int64) error {
 	return nil
 }
 
-// act does c, and reports whether there was room for that. The count stays as it was found, but
-// for its state.
+// act does c, and reports whether there was room. Of the count it changes only the state.
 func (m *Memory) act(n *step, c *HoldCall, now int64, own bool) bool {
 	h := &n.shard.holds
 	record := h.find(n.print, c.ID, now)
@@ -100,7 +99,7 @@ func (m *Memory) act(n *step, c *HoldCall, now int64, own bool) bool {
 	return true
 }
 
-// mayReturn reports whether a record that was lost may be made again.
+// mayReturn reports whether a lost record may be made again.
 func (n *step) mayReturn(c *HoldCall, now int64, own bool) bool {
 	if old := n.shard.holds.records[holdKey{n.print, c.ID}]; old != nil && old.released {
 		return false
@@ -129,12 +128,12 @@ func (m *Memory) charge(n *step, c *HoldCall, now int64, own bool) bool {
 // HeldUnits is one hold of a key under a limit.
 type HeldUnits struct {
 	ID        HoldID
-	Limit     int // its place among those asked about
+	Limit     int // index in the limits asked about
 	Units     int64
 	Left, For int64 // µs
 }
 
-// HeldBy is what counts of key under each of some limits, in no order.
+// HeldBy returns the holds of key that count under some limits, in no order.
 func (m *Memory) HeldBy(key string, limits []*Limit) []HeldUnits {
 	s := m.lockKey(key)
 	defer s.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// A store that keeps its counts elsewhere, as bytes, has a Memory decide: it puts in what the decision
-// is about, and takes out what became of it.
+// A store that keeps its counts elsewhere, as bytes, lets a Memory decide: it puts in the counts that
+// the decision needs, and takes out the new ones.
 
-// Kept is what is kept of one key under one limit.
+// Kept is the data of one key under one limit.
 type Kept struct {
 	State algo.State // zero: unused
 	Holds []KeptHold // by Until, then by ID
@@ -32,7 +32,7 @@ func (m *Memory) OpenFor(now int64) {
 	})
 }
 
-// Put puts k in, of a key under a limit of which nothing is there.
+// Put stores k for a key and limit that have nothing in m.
 func (m *Memory) Put(key string, l *Limit, k *Kept) {
 	s := m.lockKey(key)
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (m *Memory) Put(key string, l *Limit, k *Kept) {
 	}
 }
 
-// Kept takes out what is kept of a key under a limit. Its State lies in m.
+// Kept returns the data of a key under a limit. Its State points into m.
 func (m *Memory) Kept(key string, l *Limit) (k Kept) {
 	s := m.lockKey(key)
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *Memory) Kept(key string, l *Limit) (k Kept) {
 	return k
 }
 
-// PutRecord puts in the record of a key under a penalty of which nothing is there.
+// PutRecord stores the record of a key and penalty that have none in m.
 func (m *Memory) PutRecord(key string, p *Penalty, r *algo.Record) {
 	s := m.lockKey(key)
 	defer s.mu.Unlock()

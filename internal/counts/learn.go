@@ -4,9 +4,9 @@ import "github.com/stintdev/stint/internal/algo"
 
 // Learn makes m's counts agree with the answers of another store to asks, which are Remaining and
 // Held of their Verdicts, so that m can go on from there. allowed says that the request was charged
-// there, and by is what made it hold units. late is how long ago that may have been, µs. It keeps
-// what it has room for. Of a LeakyBucket it also reads the Verdict's Delay, and makes it longer where
-// its place may be taken, see Placed.
+// there, and by is its Holding. late is how long ago that may have been, µs. It keeps as much as it
+// has room for. For a LeakyBucket it also reads the Verdict's Delay, and lengthens it if its place
+// may be taken, see Placed.
 func (m *Memory) Learn(asks []Ask, by *Holding, allowed bool, late, at int64) {
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(asks, few[:0]))
@@ -36,9 +36,9 @@ func (m *Memory) Learn(asks []Ask, by *Holding, allowed bool, late, at int64) {
 	}
 }
 
-// learnCount makes as many units remain beside what is held as the Verdict says, of which spent were
-// just taken. Where less is in use there, the oldest leave: what stays was charged here after the
-// other store charged it.
+// learnCount makes as many units remain, besides held ones, as the Verdict says; spent were just
+// taken. If fewer are in use there, the oldest leave: those that stay were charged here later than
+// in the other store.
 func (m *Memory) learnCount(a *Ask, spent, now int64, own bool) {
 	p, remaining := &a.Limit.Plan, a.Verdict.Remaining+a.Verdict.Held
 	var c count
@@ -54,10 +54,10 @@ func (m *Memory) learnCount(a *Ask, spent, now int64, own bool) {
 	v := p.Look(c.state(), now)
 	here := p.Left(&v)
 	if a.Verdict.Remaining == 0 {
-		remaining = min(remaining, max(here, 0)) // more may be in use there than what is held leaves
+		remaining = min(remaining, max(here, 0)) // more may be in use there than the holds leave
 	}
 	if p.IsBucket() {
-		spent = 0 // all its units leave alike
+		spent = 0 // all its units leave in the same way
 	}
 	left := remaining + spent - here
 	if here > remaining || left == 0 {
@@ -85,8 +85,8 @@ func (m *Memory) learnCount(a *Ask, spent, now int64, own bool) {
 	}
 }
 
-// LearnRecord remembers the ban, or the count of violations, of a key under a penalty that
-// another store's answer holds.
+// LearnRecord remembers the ban, or the count of violations, of a key under a penalty from another
+// store's answer.
 func (m *Memory) LearnRecord(a *Ask, p algo.Punishment, at int64) {
 	s := m.lockKey(a.Key)
 	defer s.mu.Unlock()

@@ -6,17 +6,17 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// What another store says of what is held is kept in records: one for each hold that was made
+// Another store's answers about held units are kept in records: one for each hold that was made
 // through this Memory's owner, by its identity, and one without an identity for the rest, which lasts
-// as long as a hold that nobody renews. They leave with the answer that does not count them any more,
-// as when another instance has settled them, or by age, or when room is needed.
+// as long as a hold without renewal. Records leave when an answer no longer counts them, because
+// another instance has settled them, or by age, or when room is needed.
 
-// youngHold is how old a record must be to leave because an answer does not count it, µs: one answer
-// may overtake another.
+// youngHold is how old, in µs, a record must be to leave because an answer does not count it: one
+// answer may overtake another.
 const youngHold = 1_000_000
 
 // learnHeld makes the record of a hold that the other store made for a, unless by is nil, and
-// learns from a's Verdict how many units are held there. The shard is locked.
+// learns from a's Verdict how many units are held there. The shard must be locked.
 func (s *shard) learnHeld(a *Ask, print uint64, by *Holding, now int64, own bool) {
 	span := a.Limit.Plan.Hold
 	if by != nil && a.Cost > 0 && s.holds.hasRoomToLearn(now, own) {
@@ -29,7 +29,7 @@ func (s *shard) learnHold(print uint64, id HoldID, units, span, now int64) {
 	s.holds.put(print, &hold{id: id, units: units, until: now + span, span: span, learned: true})
 }
 
-// learnRest keeps what is held of the other store beside the holds that are known by identity.
+// learnRest keeps the units held in the other store besides the holds known by identity.
 func (s *shard) learnRest(print uint64, held, span, now int64, own bool) {
 	var was *hold
 	rest := held
@@ -49,8 +49,8 @@ func (s *shard) learnRest(print uint64, held, span, now int64, own bool) {
 	}
 }
 
-// dropEnded drops holds of g that must have ended, since the other store holds fewer units than the
-// known ones have: those that run out first. It returns what is still known.
+// dropEnded drops holds of g that must have ended, because the other store holds fewer units than
+// the known holds have: those that expire first. It returns the units that are still known.
 func (s *holds) dropEnded(g *holdGroup, known, held, now int64) int64 {
 	for i := 0; known > held && i < min(len(g.order), mostSeen); {
 		h := g.order[i]
@@ -67,7 +67,7 @@ func (s *holds) dropEnded(g *holdGroup, known, held, now int64) int64 {
 	return known
 }
 
-// LearnHold makes m's counts agree with another store's answer to c, which c holds.
+// LearnHold makes m's counts agree with another store's answer in c.
 func (m *Memory) LearnHold(c *HoldCall, at int64) {
 	s := m.lockKey(c.Key)
 	defer s.mu.Unlock()

@@ -2,9 +2,9 @@ package counts
 
 import "github.com/stintdev/stint/internal/algo"
 
-// Placed says that until so late (µs since 1970) places in queues may be taken that this Memory gave
-// and another store did not. Until then Learn gives places at the end of the queue, since a place
-// that the other store gives may be one of them. It must be said before such a place is given.
+// Placed says that places in queues which this Memory gave, and another store does not know, may be
+// taken until an instant (µs since 1970). Until then Learn gives places at the end of the queue,
+// because a place from the other store may be one of them. Call it before such a place is given.
 func (m *Memory) Placed(until int64) {
 	for was := m.placed.Load(); was < until; was = m.placed.Load() {
 		if m.placed.CompareAndSwap(was, until) {
@@ -13,18 +13,18 @@ func (m *Memory) Placed(until int64) {
 	}
 }
 
-// learnQueue has the queue of a LeakyBucket end behind the place that the other store gave, and at
-// least the units that it has in use. It never shortens the queue, which drains by itself: an answer
-// may be older than the places that were given here.
+// learnQueue makes the queue of a LeakyBucket end behind the place that the other store gave, with
+// at least the units that are in use there. It never shortens the queue, which drains by itself: an
+// answer may be older than the places given here.
 //
-// While no other places are taken, each request keeps the other store's. Answers that overtake each
-// other would else lose time.
+// While no other places are taken, each request keeps the other store's place. Otherwise answers
+// that overtake each other would lose time.
 func (m *Memory) learnQueue(a *Ask, spent int64, allowed bool, late, now int64, own bool) {
 	p := &a.Limit.Plan
 	var c count
 	m.look(a.Key, a.Limit, &c)
 	v := p.Look(c.state(), now)
-	level := p.Full - (a.Verdict.Remaining+1)*p.Unit + 1 // at least so much: Remaining is rounded down
+	level := p.Full - (a.Verdict.Remaining+1)*p.Unit + 1 // at least, because Remaining is rounded down
 	if allowed {
 		level = p.LevelAt(a.Verdict.Delay)
 	}

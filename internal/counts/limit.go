@@ -9,40 +9,41 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// Limit is what a Memory has to know of a limit. It must not change once it is in use.
+// Limit is a limit for a Memory. It must not change once in use.
 type Limit struct {
 	Plan   algo.Plan
 	Salt   uint64        // see Salt
 	number atomic.Uint32 // of Plan; 0: not looked up yet
-	// quick is number where counts in a table are decided without the shard's lock, else 0: a
-	// limit that is held needs a look at what is held, which the lock guards.
+	// quick is number if counts in a table are decided without the shard's lock, else 0: a held
+	// limit needs its holds, which the lock guards.
 	quick atomic.Uint32
 }
 
-// Penalty is what a Memory has to know of a penalty. It must not change once it is in use.
+// Penalty is a penalty for a Memory. It must not change once in use.
 type Penalty struct {
 	Plan algo.Penalty
 	Salt uint64 // see Salt
 	Name string // for lists of bans
 }
 
-// processSeed keeps clients from foretelling where the counts of a process lie.
+// processSeed keeps clients from predicting the places of counts.
 var processSeed = maphash.MakeSeed()
 
 // Salt is a hash of the ID of a limit or a penalty. Equal salts share counts.
 func Salt(id string) uint64 { return maphash.String(processSeed, id) }
 
-// Tables hold numbers in place of plans; they are the same in all tables of a process.
+// Tables hold numbers of plans, which are the same in all tables of a process.
 var plans struct {
 	sync.Mutex
 	numbers map[algo.Plan]uint32
 	all     atomic.Pointer[[]*algo.Plan] // by number; 0 is none
 }
 
-// mostPlans bounds what ever new limits leave behind; later plans' counts lie outside the table.
+// mostPlans bounds the memory that ever new limits take; counts of later plans are outside the
+// table.
 const mostPlans = 1<<16 - 1
 
-// noPlan is the number of a plan whose counts are not for a table.
+// noPlan is the number of a plan whose counts cannot be in a table.
 const noPlan = math.MaxUint32
 
 // mostUsedBits leaves the instant of a count at least 16 bits, 65 ms, of its word.

@@ -1,8 +1,8 @@
-// Package counts keeps the counts of stint.Memory and decides by them. It knows the
-// arithmetic of limits and penalties, hashes of their IDs, keys, costs and instants, and
-// nothing of stint's requests and decisions. All instants and durations are µs.
+// Package counts keeps the counts of stint.Memory and decides by them. It knows the arithmetic of
+// limits and penalties, hashes of their IDs, keys, costs and instants, but not stint's requests and
+// decisions. All instants and durations are µs.
 //
-// Counts lie in tables of words without pointers, one table for each of many shards. See
+// Counts are in tables of words without pointers, one table for each of many shards. See
 // docs/decisions/0005-memory.md.
 package counts
 
@@ -16,8 +16,8 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// Memory holds counts. It has to be opened before use, and must not be copied. It may be
-// used from many goroutines at once. A request must have at least one ask.
+// Memory holds counts. It must be opened before use, and must not be copied. It may be used from
+// many goroutines at once. A request must have at least one ask.
 //
 // Its clock is the wall clock of its first use, carried on by the monotonic clock.
 type Memory struct {
@@ -28,7 +28,7 @@ type Memory struct {
 	start  time.Time
 	wall   int64 // start in µs since 1970
 
-	// least is the smallest cost that is asked, see SetLeastCost. 0: 1.
+	// least is the smallest cost of a request, see SetLeastCost. 0: 1.
 	least atomic.Int64
 	// placed is the latest instant of Placed.
 	placed atomic.Int64
@@ -39,14 +39,14 @@ type Memory struct {
 // mostShards keeps shards of ten million counts so small that a table grows in less than 1 ms.
 const mostShards = 2048
 
-// DefaultRoom is how many counts a Memory keeps that is not given a number.
+// DefaultRoom is how many counts a Memory keeps by default.
 const DefaultRoom = 1_000_000
 
-// HoldsBeside is how many records of holds a Memory keeps that keeps so many counts: a sixteenth as many,
+// HoldsBeside is how many records of holds a Memory with room for this many counts keeps: a sixteenth,
 // and at least those of two keys.
 func HoldsBeside(room int64) int64 { return max(2*algo.MostHolds, room/16) }
 
-// Open makes room for so many counts, if that was not done before.
+// Open makes room for this many counts, unless it was called before.
 func (m *Memory) Open(room int) {
 	if !m.ready.Load() {
 		m.open(room)
@@ -65,7 +65,7 @@ func (m *Memory) open(room int) {
 	})
 }
 
-// makeShards makes n shards with room for so many counts and holds.
+// makeShards makes n shards with room for these numbers of counts and holds.
 func (m *Memory) makeShards(n, room int, holds int64) {
 	m.seed = maphash.MakeSeed()
 	m.shards = make([]shard, n)
@@ -83,14 +83,14 @@ func (m *Memory) Now() int64 { return m.wall + time.Since(m.start).Microseconds(
 // InstantOf is what Now was at t.
 func (m *Memory) InstantOf(t time.Time) int64 { return m.wall + t.Sub(m.start).Microseconds() }
 
-// SetLeastCost says that no request costs less: keys with less left do not give way. 0: 1.
+// SetLeastCost sets the least cost of requests: keys with less left do not give way. 0: 1.
 func (m *Memory) SetLeastCost(cost int64) {
 	if m.least.Load() != cost {
 		m.least.Store(cost)
 	}
 }
 
-// Len is the number of counts kept, unused ones that were not dropped yet among them.
+// Len is the number of counts kept, including unused ones that were not dropped yet.
 func (m *Memory) Len() int {
 	n := 0
 	for i := range m.shards {
@@ -102,8 +102,8 @@ func (m *Memory) Len() int {
 	return n
 }
 
-// Holds is how many records of holds were made here and are kept, those that ran out and were not
-// dropped yet among them, and how many there may be. What another store holds is not among them.
+// Holds returns how many records of holds made here are kept, including expired ones that were not
+// dropped yet, and how many there may be. It does not count learned records.
 func (m *Memory) Holds() (made, most int64) {
 	return m.holds.total.Load() - m.holds.learned.Load(), m.holds.most
 }
@@ -121,7 +121,7 @@ func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.placeOf(hash)]
 
 func (m *Memory) placeOf(hash uint64) uint64 { return hash & uint64(len(m.shards)-1) }
 
-// lock locks a request's shards in their order in memory, against deadlock, and appends their places.
+// lock locks a request's shards in a fixed order, against deadlock, and appends their places.
 func (m *Memory) lock(asks []Ask, places []uint64) []uint64 {
 	for i := range asks {
 		places = append(places, m.placeOf(m.hash(asks[i].Key)))
@@ -190,14 +190,14 @@ func (m *Memory) Reset(asks []Ask) {
 	}
 }
 
-// Held is how the count of a key under a limit lies in a Memory. The zero Held: unused.
+// Held describes the count of a key under a limit. The zero Held: unused.
 type Held struct {
 	InUse   bool
 	Idle    int64 // since the last charge
 	Expires int64 // from now
 }
 
-// Inspect is what is held of key under each limit.
+// Inspect returns the Held of key under each limit.
 func (m *Memory) Inspect(key string, limits []*Limit) []Held {
 	s := m.lockKey(key)
 	defer s.mu.Unlock()
@@ -218,8 +218,8 @@ func (m *Memory) Inspect(key string, limits []*Limit) []Held {
 	return all
 }
 
-// lookAt gives each ask the Verdict that it would get by itself, and takes nothing. The shards
-// are locked.
+// lookAt gives each ask the Verdict that it would get alone, and takes nothing. The shards must be
+// locked.
 func (m *Memory) lookAt(asks []Ask, by *Holding, now int64, own bool) {
 	for i := range asks {
 		a := &asks[i]

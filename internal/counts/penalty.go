@@ -16,7 +16,7 @@ func (m *Memory) findRecord(key string, p *Penalty) (*shard, *entry) {
 	return s, s.index[printOf(hash, p.Salt)]
 }
 
-// addRecord copies the key, which may be a piece of something large, or hashes it.
+// addRecord copies the key, which may be part of a large string, or hashes it.
 func (m *Memory) addRecord(s *shard, a *Ask) *entry {
 	e := s.add(printOf(m.hash(a.Key), a.Penalty.Salt))
 	e.record = &punished{penalty: a.Penalty, key: strings.Clone(a.Key)}
@@ -26,10 +26,10 @@ func (m *Memory) addRecord(s *shard, a *Ask) *entry {
 	return e
 }
 
-// longKey is the length in bytes above which a record's key is hashed, as over Redis.
+// longKey is the length in bytes above which a record's key is hashed, as in Redis.
 const longKey = 64
 
-// bytesOfRecord is about what a record takes at most, with its place in the map.
+// bytesOfRecord is about the most bytes of a record, with its place in the map.
 const bytesOfRecord = 250
 
 func hashedKey(key string) string {
@@ -37,7 +37,7 @@ func hashedKey(key string) string {
 	return "#" + base64.RawURLEncoding.EncodeToString(sum[:24])
 }
 
-// ban is the longest that runs. stale: a record is from an impossible future.
+// ban returns the longest running ban. stale: a record is from an impossible future.
 func (m *Memory) ban(asks []Ask, now int64) (ban Punishment, stale bool) {
 	ban.By = None
 	for i := range asks {
@@ -99,7 +99,7 @@ func refused(asks []Ask, a *Ask) bool {
 }
 
 // violate counts times violations of the key of ask i, and makes p the outcome if that is graver.
-// Where there is no room, the request is refused all the same.
+// Without room, it does nothing, and the request stays refused.
 func (m *Memory) violate(asks []Ask, i int, times, now int64, own bool, p *Punishment) {
 	a := &asks[i]
 	s, e := m.findRecord(a.Key, a.Penalty)
@@ -117,8 +117,8 @@ func (m *Memory) violate(asks []Ask, i int, times, now int64, own bool, p *Punis
 	}
 }
 
-// Violate counts, for each ask, as many violations of its key as it costs, at least one; of asks that
-// share both, the first counts. A running ban is the result, and nothing is counted.
+// Violate counts Cost violations of each ask's key, at least one; of asks that share key and penalty,
+// the first counts. If a ban runs, that is the result, and nothing is counted.
 func (m *Memory) Violate(asks []Ask, at int64) Punishment {
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(asks, few[:0]))
@@ -135,7 +135,7 @@ func (m *Memory) Violate(asks []Ask, at int64) Punishment {
 	return p
 }
 
-// Record is what is remembered of a key under a penalty, and the instant of that.
+// Record returns the record of a key under a penalty, and the current instant.
 func (m *Memory) Record(key string, p *Penalty) (r algo.Record, now int64) {
 	s := m.lockKey(key)
 	defer s.mu.Unlock()
@@ -145,17 +145,17 @@ func (m *Memory) Record(key string, p *Penalty) (r algo.Record, now int64) {
 	return r, m.Now()
 }
 
-// Ban is a ban that runs.
+// Ban is a running ban.
 type Ban struct {
 	Key     string
 	Hashed  bool // Key is a hash
 	Penalty *Penalty
 	Record  algo.Record
-	Now     int64 // the instant at which it runs
+	Now     int64 // instant at which it was read
 }
 
-// Bans calls yield for each ban that runs, in no order, none twice, until that returns
-// false, which is no error, or ctx is done. yield may use m.
+// Bans calls yield once for each running ban, in no order, until yield returns false, which is not
+// an error, or ctx is done. yield may use m.
 func (m *Memory) Bans(ctx context.Context, yield func(*Ban) bool) error {
 	for i := range m.shards {
 		seen := make(map[uint64]bool)
@@ -175,11 +175,11 @@ func (m *Memory) Bans(ctx context.Context, yield func(*Ban) bool) error {
 	return nil
 }
 
-// lookedAt is how many entries are looked at under one lock.
+// lookedAt is how many entries are read under one lock.
 const lookedAt = 4096
 
-// bansIn returns bans among the last entries before place left (-1: the end) and where it has
-// come to. Entries only ever move to the front, so none is missed.
+// bansIn returns bans among the last entries before index left (-1: the end), and the index to
+// continue at. Entries only move to the front, so none is missed.
 func (m *Memory) bansIn(s *shard, left int, seen map[uint64]bool) ([]Ban, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,7 +2,7 @@ package counts
 
 import "github.com/stintdev/stint/internal/algo"
 
-// makeRoom makes room for a count, at the expense of another if need be; see victim.
+// makeRoom makes room for a count, evicting another if necessary; see victim.
 func (s *shard) makeRoom(now, cost int64, unused bool) bool {
 	if s.counts() < s.room {
 		return true
@@ -14,9 +14,9 @@ func (s *shard) makeRoom(now, cost int64, unused bool) bool {
 	return v.found()
 }
 
-// sweep looks at a few counts for each that comes in, so that unused ones go sooner than new ones
-// come, and nobody waits for a walk over all. Where now is a caller's, an earlier one may follow,
-// so unused counts go only for room.
+// sweep looks at a few counts for each new one, so that unused ones go faster than new ones come,
+// and nobody waits for a walk over all. If callers give the instants, an earlier one may follow, so
+// unused counts go only for room.
 func (s *shard) sweep(now int64, own bool) {
 	if !own {
 		return
@@ -44,7 +44,7 @@ func (s *shard) sweep(now int64, own bool) {
 	}
 }
 
-// next is the slot at the hand, which goes on.
+// next returns the slot at the hand, and advances it.
 func (t *table) next() slot {
 	t.hand %= slotsInGroup * len(t.groups)
 	s := t.groups[t.hand/slotsInGroup].slot(t.hand % slotsInGroup)
@@ -83,8 +83,8 @@ const (
 	mostSeen    = 128
 )
 
-// victim finds the count to give way: an unused one or, unless only unused ones may go, the least
-// used of those neither exhausted nor banned. cost is the smallest asked; see SetLeastCost.
+// victim finds the count to evict: an unused one or, unless only unused ones may go, the least used
+// that is neither exhausted nor banned. cost is the least cost; see SetLeastCost.
 func (s *shard) victim(now, cost int64, unused bool) (v victim) {
 	for range 4 { // a slot may be charged until it is locked
 		v.entry, v.slot = s.candidate(now, cost, unused)
@@ -145,8 +145,8 @@ func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, at slot) 
 
 func enough(seen int, found bool) bool { return seen >= mostSeen || found && seen >= victimsSeen }
 
-// share is the used share; 0: unused; 1: it must stay, as no request of such a cost is allowed.
-// The slot is locked, and its word was word.
+// share is the used share; 0: unused; 1: it must stay, because no request of this cost is allowed.
+// The slot must be locked; word is its word from before.
 func (s *shard) share(o slot, word uint64, now, cost int64) float64 {
 	state, _, number := s.state(o, word)
 	return share(planOf(number), &state, now, cost)

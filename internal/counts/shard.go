@@ -15,19 +15,19 @@ type shard struct {
 	blocks *blocks // nil: no count ever had one
 	index  map[uint64]*entry
 	all    []*entry // the same, in no order
-	hand   int      // where in all to look next for what may go
+	hand   int      // index in all for the next search for a victim
 	room   int
-	// reserved is how much of the room the request that is looking will take.
+	// reserved is how much room the current request will take.
 	reserved int
 	holds    holds
-	_        [64]byte // its neighbour's lock lies in another cache line
+	_        [64]byte // keeps the neighbour's lock in another cache line
 }
 
 // entry is a count outside the table: a penalty's, of a plan without a number, or without a slot.
 type entry struct {
 	print  uint64
 	place  int32     // in shard.all
-	pinned bool      // found by the request that is now looking for room
+	pinned bool      // found by the request that now needs room
 	unused int64     // the instant from which it may be dropped, µs
 	apart  *apart    // a count under a limit, or nil
 	record *punished // else a record under a penalty
@@ -42,7 +42,7 @@ type apart struct {
 type punished struct {
 	algo.Record
 	penalty *Penalty
-	key     string // or its hash, where that is shorter
+	key     string // or its hash, if that is shorter
 	hashed  bool
 }
 
@@ -61,7 +61,7 @@ func (s *shard) add(print uint64) *entry {
 	return e
 }
 
-// remove forgets e; nil is nothing to forget.
+// remove forgets e, which may be nil.
 func (s *shard) remove(e *entry) {
 	if e == nil {
 		return
@@ -103,7 +103,7 @@ func (s *shard) unblock(state *algo.State, at block, p *algo.Plan) algo.State {
 	return free
 }
 
-// state is what a locked slot holds; word is what its was.
+// state returns the content of a locked slot; word is its word from before.
 func (s *shard) state(o slot, word uint64) (state algo.State, at block, number uint32) {
 	base := o.base.Load()
 	number = numberIn(base)
@@ -126,9 +126,9 @@ func (s *shard) drop(o slot, word uint64) {
 	s.table.Load().remove(o, word)
 }
 
-// grow moves the counts, none locked by the caller, into a larger table, with those in the map
-// that had no slot. They stay locked in the old one, so that requests that look there wait for
-// the shard and look here.
+// grow moves the counts, none locked by the caller, into a larger table, together with those in the
+// map that had no slot. They stay locked in the old table, so that requests that find them there
+// wait for the shard and then use the new one.
 func (s *shard) grow() {
 	old := s.table.Load()
 	larger := old.larger()

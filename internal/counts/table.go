@@ -9,31 +9,28 @@ import (
 )
 
 // A table holds the counts of a shard: 24 bytes each, without pointers, where the
-// garbage collector has nothing to look at. That is all there is of a bucket or a fixed
-// window, which are two numbers; of the others the rest lies in blocks. A count may lie
-// in either of two groups of eight; the fuller one is left alone, so that a table can be
-// filled to 88 %. The few that find no place lie in the shard's map, with the records of
-// penalties.
+// garbage collector has nothing to look at. That is all for a bucket or a fixed window, which are
+// two numbers; the rest of other counts is in blocks. A count may be in either of two groups of
+// eight; it goes into the emptier one, so that a table can be filled to 88 %. The few without a
+// place are in the shard's map, with the records of penalties.
 //
-// Keys are distinguished by a keyed hash of 64 bits of the key and the limit's ID. Two
-// counts of n are taken for one with a probability of n²/2^65, which is 1 in 37
-// million for a million of them.
+// Keys are distinguished by a keyed hash of 64 bits of the key and the limit's ID. Among n counts,
+// two are taken for one with a probability of n²/2^65: 1 in 37 million for a million counts.
 //
-// A request of one bucket or fixed window that is there is decided without a lock: it
-// reads the clock, then the count, and swaps the count if it is still the same; a refusal
-// writes nothing. A few counts that are there, and those in blocks, are decided under
-// locks of their words alone; see takeFew. All else happens under the shard's lock, and
-// locks the words of the counts that it is about.
+// A request of one bucket or fixed window in the table is decided without a lock: it reads the
+// clock, then the count, and swaps the count if it is still the same; a refusal writes nothing. A
+// few counts in the table, and those in blocks, are decided with only their words locked; see
+// takeFew. All else happens under the shard's lock, with the words of its counts locked.
 //
-// A request that has the shard's lock waits for a word that is locked. One that has not
-// waits for nothing while it has locked a word. So none of them can wait for each other.
+// A request with the shard's lock waits for locked words. One without it waits for nothing while it
+// has locked a word. So there is no deadlock.
 type table struct {
 	groups []group
-	used   int // slots that are taken
-	hand   int // the slot at which to look next for what may go
+	used   int // taken slots
+	hand   int // next slot to search for a victim
 }
 
-// group has its prints in one cache line, and four cells in each of two more.
+// group has its prints in one cache line, and its cells in two more, four in each.
 type group struct {
 	prints [slotsInGroup]atomic.Uint64 // 0: free
 	cells  [slotsInGroup]cell
@@ -48,7 +45,7 @@ type cell struct {
 	base atomic.Uint64 // an instant in units of 1,024 µs, and the plan's number in the lowest 22 bits
 }
 
-// slot is where a count may lie. The zero slot is nowhere.
+// slot is a place for a count. The zero slot: none.
 type slot struct {
 	*cell
 	print *atomic.Uint64
@@ -82,8 +79,8 @@ func (t *table) find(print uint64) slot {
 		return slot{}
 	}
 	first, second := t.groupsOf(print)
-	// What these load is not wanted yet: but now all lines that the count may be in are on
-	// their way at once, and not the cell's after the prints', which halves the wait.
+	// These loads only prefetch: all lines that the count may be in are fetched at once, not the
+	// cell's after the prints', which halves the wait.
 	first.cells[0].word.Load()
 	first.cells[slotsInGroup/2].word.Load()
 	second.cells[0].word.Load()
@@ -121,7 +118,7 @@ func (g *group) free() (s slot, n int) {
 	return s, n
 }
 
-// lock locks a slot's word and returns what it was. The shard is locked, the word not by the caller.
+// lock locks a slot's word and returns it. The shard must be locked, the word not by the caller.
 func (s slot) lock() uint64 {
 	for {
 		if word, ok := s.tryLock(); ok {
@@ -140,8 +137,8 @@ func (s slot) tryLock() (word uint64, ok bool) {
 	return s.tryAgain()
 }
 
-// tryAgain goes on with tryLock, more and more slowly: a processor then keeps the word in its
-// cache for several decisions. That is unfair, but faster than passing it on.
+// tryAgain repeats tryLock, more and more slowly: a processor then keeps the word in its cache for
+// several decisions. That is unfair, but faster than passing it on.
 func (s slot) tryAgain() (word uint64, ok bool) {
 	for pause := firstPause; pause <= lastPause; pause *= 2 {
 		for range pause { // a cycle each
@@ -173,29 +170,29 @@ func nextEdition(word uint64) uint64 {
 // isLocked reports whether any goroutine has locked the slot.
 func (s slot) isLocked() bool { return s.word.Load()&lockedBit != 0 }
 
-// read takes a word apart. base is that of the same slot.
+// read splits a word. base is the same slot's.
 func read(word, base uint64, p *algo.Plan) (last, used int64) {
-	width := p.UsedBits() & 63 // which spares a shift its check
+	width := p.UsedBits() & 63 // spares a shift its check
 	state := word & (editionBit - 1)
 	return int64(base>>planBits<<baseShift + state>>width), int64(state & (1<<width - 1))
 }
 
-// pack is the inverse of read, with an edition of 0, where the numbers fit.
+// pack is the inverse of read, with edition 0; not ok: the numbers do not fit.
 func pack(last, used int64, base uint64, p *algo.Plan) (word uint64, ok bool) {
 	width := p.UsedBits() & 63
-	since := uint64(last) - base>>planBits<<baseShift // of an instant before base, more than fits
+	since := uint64(last) - base>>planBits<<baseShift // for an instant before base, too large to fit
 	return since<<width | uint64(used), since>>((stateBits-width)&63) == 0 && uint64(used)>>width == 0
 }
 
-// number is that of the plan that a count was charged under, by its base.
+// numberIn is the number of a count's plan, from its base.
 func numberIn(base uint64) uint32 { return uint32(base & (1<<planBits - 1)) }
 
-// blockIn is where a count in a block lies, by its base, and lastIn its last charge, by its word.
+// blockIn is the block of a count, from its base; lastIn is its last charge, from its word.
 func blockIn(base uint64) block { return block(base >> planBits) }
 
 func lastIn(word uint64) int64 { return int64(word & (editionBit - 1)) }
 
-// setBlock makes a locked slot that of a count in a block, and unlocks it.
+// setBlock makes a locked slot refer to a block, and unlocks it.
 func (s slot) setBlock(word uint64, last int64, at block, number uint32) {
 	s.base.Store(uint64(at)<<planBits | uint64(number))
 	s.word.Store(uint64(last) | word&editions)
@@ -206,12 +203,11 @@ func baseOf(last int64, number uint32) uint64 {
 	return uint64(last)>>baseShift<<planBits | uint64(number)
 }
 
-// move changes a slot, without the shard's lock, whose base is too old for last. It reports
-// whether the slot was still as word says. Who meets it takes the shard's lock and waits for the
-// word.
+// move changes a slot whose base is too old for last, without the shard's lock. It returns false if
+// the word has changed. Others that meet it meanwhile take the shard's lock and wait for the word.
 func (s slot) move(word uint64, last, used int64, number uint32, p *algo.Plan) bool {
 	base := baseOf(last, number)
-	next, _ := pack(last, used, base, p) // it fits: nothing is used beyond the plan's bits
+	next, _ := pack(last, used, base, p) // it fits: usage never exceeds the plan's bits
 	if !s.word.CompareAndSwap(word, word|moving) {
 		return false
 	}
@@ -246,12 +242,11 @@ const (
 	firstGroups = 2
 )
 
-// isFull reports whether it is time for a larger table.
 func (t *table) isFull() bool {
 	return float64(t.used) >= mostFull*slotsInGroup*float64(len(t.groups))
 }
 
-// larger is an empty table for what outgrows t.
+// larger returns a larger, empty table.
 func (t *table) larger() *table {
 	n := max(firstGroups, 2*len(t.groups))
 	if len(t.groups) >= smallTable {
@@ -260,7 +255,7 @@ func (t *table) larger() *table {
 	return &table{groups: make([]group, n)}
 }
 
-// put takes a slot for a count; at is its block, if any. False: none can hold it.
+// put takes a slot for a count; at is its block, if any. False: no slot can hold it.
 func (t *table) put(print uint64, state *algo.State, number uint32, at block) bool {
 	if number == noPlan || len(t.groups) == 0 {
 		return false

@@ -2,24 +2,23 @@ package counts
 
 import "github.com/stintdev/stint/internal/algo"
 
-// step is what is known of one ask between looking and settling.
+// step is the state of one ask between looking and settling.
 type step struct {
 	count
 	view    algo.View
-	asked   int64 // whether so many units fit is asked
+	asked   int64 // units that must fit
 	take    int64 // units that are charged if the request is allowed
 	hold    int64 // units that are held if the request is allowed
-	crowded bool  // there is no place for another record
-	charged bool  // and its count is to be added
-	unused  int64 // the instant from which it then is unused
+	crowded bool  // no room for another record
+	charged bool  // charged, and its count must be added
+	unused  int64 // the instant from which the count is unused
 }
 
 // fewAsks is how many asks are decided without allocating.
 const fewAsks = 8
 
-// Take decides about asks, all of which are charged, or none. Those whose limits are held hold
-// units, unless by is nil. It gives each its Verdict, and makes d, which must be zero, the answer to
-// all.
+// Take decides asks: all are charged, or none. Those under held limits hold units, unless by is nil.
+// It gives each its Verdict, and makes d, which must be zero, the answer to all.
 func (m *Memory) Take(asks []Ask, by *Holding, at int64, d *Answer) error {
 	if len(asks) > 1 && m.takeFew(asks, at) {
 		d.strictest(asks)
@@ -30,7 +29,7 @@ func (m *Memory) Take(asks []Ask, by *Holding, at int64, d *Answer) error {
 	return m.take(asks, by, m.at(at), at == OwnClock, d)
 }
 
-// take is Take where the shards are locked. own says that now is by the Memory's own clock.
+// take is Take with the shards locked. own says that now is by the Memory's own clock.
 func (m *Memory) take(asks []Ask, by *Holding, now int64, own bool, d *Answer) error {
 	ban, stale := m.ban(asks, now)
 	if ban.By != None {
@@ -39,7 +38,7 @@ func (m *Memory) take(asks []Ask, by *Holding, now int64, own bool, d *Answer) e
 		return nil
 	}
 	var steps []step
-	switch n := len(asks); { // on the stack, and no more of it than that takes
+	switch n := len(asks); { // on the stack, and no more of it than needed
 	case n == 1:
 		var one [1]step
 		steps = one[:]
@@ -82,7 +81,7 @@ func (m *Memory) take(asks []Ask, by *Holding, now int64, own bool, d *Answer) e
 	return nil
 }
 
-// look views the count of an ask that was found, and what the ask would do to it.
+// look views the count of an ask, and what the ask would do to it.
 func (s *step) look(a *Ask, by *Holding, now int64, own bool) {
 	s.view = a.Limit.Plan.Look(s.state(), now)
 	s.asked, s.take = a.Cost, a.Cost
@@ -97,7 +96,7 @@ func release(steps []step) {
 	}
 }
 
-// longestWait is how long asks are refused, in µs, or algo.Never.
+// longestWait is the longest wait of refused asks, in µs, or algo.Never.
 func longestWait(asks []Ask) (wait int64) {
 	for i := range asks {
 		if retry := asks[i].Verdict.Retry; uint64(retry) > uint64(wait) { // Never is the longest
@@ -107,7 +106,8 @@ func longestWait(asks []Ask) (wait int64) {
 	return wait
 }
 
-// place finds room for the new counts about to be charged: for all, or none and nothing gives way.
+// place finds room for the new counts about to be charged: for all, or for none, and then evicts
+// nothing.
 func (m *Memory) place(steps []step, now int64, own bool) bool {
 	missing := false
 	for i := range steps {
@@ -125,7 +125,7 @@ func (m *Memory) place(steps []step, now int64, own bool) bool {
 	return placed
 }
 
-// isMissing reports whether a count has to be added if the request is allowed.
+// isMissing reports whether a count must be added if the request is allowed.
 func (s *step) isMissing() bool { return s.take > 0 && !s.found() }
 
 func (m *Memory) placeMissing(steps []step, now int64, own bool) bool {
@@ -163,8 +163,8 @@ func (m *Memory) placeMissing(steps []step, now int64, own bool) bool {
 	return !full
 }
 
-// settle charges the counts or leaves them, and gives verdicts. New counts come last: a table may
-// grow for them, which needs all slots unlocked.
+// settle charges the counts or not, and gives verdicts. New counts come last: a table may grow for
+// them, which needs all slots unlocked.
 func settle(asks []Ask, steps []step, allowed bool) {
 	for i := range steps {
 		a, s := &asks[i], &steps[i]

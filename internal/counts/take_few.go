@@ -2,26 +2,25 @@ package counts
 
 import "github.com/stintdev/stint/internal/algo"
 
-// part is one ask of a request that takeFew decides.
+// part is one ask of takeFew.
 type part struct {
 	slot   slot
 	shard  *shard
 	print  uint64
 	number uint32 // of the limit's plan
 	locked bool   // the slot's word
-	fits   bool   // next can be
+	fits   bool   // next is possible
 	block  block  // 0: it has none
 	word   uint64 // the slot's, from before it was locked
 	base   uint64
-	next   uint64 // the word after a charge, where base stays
-	// Of a count in a block, as found; else Now and Used are what to remember after a charge.
+	next   uint64 // the word after a charge, if base stays
+	// For a count in a block, as found; else Now and Used are the values after a charge.
 	view algo.View
 }
 
-// takeFew decides about few asks, without penalties and MaxDelays, whose counts lie in tables,
-// without shard locks. If it returns false, only verdicts have changed. It decides by the words,
-// locks them if they are unchanged, and writes. If it cannot lock one it releases all and begins
-// again.
+// takeFew decides few asks without penalties and MaxDelays, whose counts are in tables, without
+// shard locks. If it returns false, only verdicts have changed. It decides by the words, locks them
+// if they are unchanged, and writes. If it cannot lock one, it unlocks all and starts again.
 func (m *Memory) takeFew(asks []Ask, at int64) bool {
 	switch n := len(asks); { // on the stack, and no more of it than that takes
 	case n <= fewAsks/2:
@@ -60,7 +59,7 @@ func (m *Memory) find(asks []Ask, parts []part) bool {
 		if a.Limit == nil || a.Penalty != nil || a.MaxDelay != 0 {
 			return false
 		}
-		p.number = a.Limit.quick.Load()       // which no slot has where it is 0 or noPlan
+		p.number = a.Limit.quick.Load()       // no slot has 0 or noPlan
 		if i == 0 || a.Key != asks[i-1].Key { // most requests ask about one key
 			hash = m.hash(a.Key)
 		}
@@ -76,8 +75,8 @@ type attempt uint8
 
 const (
 	again      attempt = iota // a word was locked, or changed meanwhile
-	decided                   // all is written down, and nothing is locked
-	impossible                // that takes the shard's lock
+	decided                   // all is written, and nothing is locked
+	impossible                // it needs the shard's lock
 )
 
 // tryFew decides a request, and leaves nothing locked. own: now is by the Memory's clock.
@@ -127,7 +126,7 @@ func (m *Memory) tryFew(asks []Ask, parts []part, now *int64, own bool) attempt 
 	return decided
 }
 
-// lock locks a part's word if it and all else of the slot is as it was read.
+// lock locks a part's word if the slot is unchanged since it was read.
 func (p *part) lock() bool {
 	if !p.slot.word.CompareAndSwap(p.word, p.word|lockedBit) {
 		return false
@@ -146,7 +145,8 @@ func stop(parts []part, why attempt) attempt {
 	return why
 }
 
-// look does Plan.Look and Fits for a locked count in a block, and reports whether that has room.
+// look does Plan.Look and Fits for a locked count in a block, and reports whether the block has
+// room.
 func (p *part) look(a *Ask, now int64) bool {
 	plan := &a.Limit.Plan
 	state := p.shard.blocks.state(plan, lastIn(p.word), p.block)
@@ -163,7 +163,7 @@ func (p *part) settle(a *Ask, now int64, allowed bool) {
 		p.settleBlock(a, allowed)
 		return
 	}
-	if !allowed && a.Verdict.Allowed { // decided as if the whole request were
+	if !allowed && a.Verdict.Allowed { // decided as if the whole request were allowed
 		last, used := read(p.word, p.base, plan)
 		v := plan.LookSmall(last, used, now)
 		a.Verdict = plan.SettleSmall(&v, a.Cost, false)

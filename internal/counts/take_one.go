@@ -2,15 +2,15 @@ package counts
 
 import "github.com/stintdev/stint/internal/algo"
 
-// TakeOne decides about a count that lies in a table, without the shard's lock. ok is
-// false where that takes more, or m has not been opened, and then v is as it was. See table.
+// TakeOne decides about a count in a table, without the shard's lock. ok is false if that is not
+// enough, or m has not been opened; then v is unchanged. See table.
 func (m *Memory) TakeOne(key string, l *Limit, cost, at int64, v *algo.Verdict) (ok bool) {
 	if !m.ready.Load() {
 		return false
 	}
 	hash := m.hash(key)
-	// Reading the clock waits for all that is being read from memory. So it comes before
-	// the count, for which then only what comes after waits.
+	// Reading the clock waits for all pending reads from memory. So it comes before reading the
+	// count, and then only later code waits for the count.
 	now := at
 	if at == OwnClock {
 		now = m.Now()
@@ -36,7 +36,7 @@ func (m *Memory) TakeOne(key string, l *Limit, cost, at int64, v *algo.Verdict) 
 		}
 		last, used = p.DecideSmall(last, used, now, cost, v)
 		if !v.Allowed || cost == 0 {
-			if s.word.Load() != word { // base may be another's
+			if s.word.Load() != word { // base may be another count's
 				continue
 			}
 		} else {

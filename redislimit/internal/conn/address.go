@@ -18,9 +18,9 @@ import (
 // defaultTimeout is the default of the parameter timeout.
 const defaultTimeout = 2 * time.Second
 
-// Target is an address that was parsed: what to connect to, and how.
+// Target is a parsed address: what to connect to, and how.
 type Target struct {
-	// Namespace is the parameter of that name, unchecked; empty: there is none.
+	// Namespace is the parameter of that name, unchecked; empty: none.
 	Namespace string
 
 	option  rueidis.ClientOption
@@ -245,14 +245,14 @@ func (u *parts) pace(o *rueidis.ClientOption) error {
 	o.Dialer.Timeout = timeout
 	o.Sentinel.Dialer = o.Dialer
 	o.Sentinel.Dialer.Resolver = sentinels
-	// A connection on which nothing comes for so long is given up.
+	// A connection on which nothing arrives for this long is given up.
 	o.ConnWriteTimeout = timeout
 	if text := u.query.Get("connections"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 1<<rueidis.MaxPipelineMultiplex || n&(n-1) != 0 {
 			return fmt.Errorf("connections %.60q: must be 1, 2, 4, 8, … or %d", text, 1<<rueidis.MaxPipelineMultiplex)
 		}
-		// The power of two; of rueidis, 0 is its default, and less than that is one connection.
+		// The power of two; for rueidis, 0 is its default, and less means one connection.
 		if o.PipelineMultiplex = bits.Len(uint(n)) - 1; n == 1 {
 			o.PipelineMultiplex = -1
 		}

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// soonExpired is how long before its end a certificate is warned of.
+	// soonExpired is how long before a certificate expires a warning is logged.
 	soonExpired = 14 * 24 * time.Hour
 	warnEvery   = 24 * time.Hour
 )
 
-// warnOfExpiry logs which certificates expire soon. It connects again first, as servers may have
-// new ones.
+// warnOfExpiry logs which certificates expire soon. It connects again first, because servers may
+// have new ones.
 func (c *Conn) warnOfExpiry(ctx context.Context) {
 	if time.Since(c.warnedAt) < warnEvery {
 		return
@@ -26,7 +26,7 @@ func (c *Conn) warnOfExpiry(ctx context.Context) {
 		}
 	}
 	for kind, cs := range c.engine.Load().certificates() {
-		seen := map[string]bool{} // servers may all show the same
+		seen := map[string]bool{} // servers may share a certificate
 		for _, cert := range cs {
 			left := time.Until(cert.NotAfter)
 			if left >= soonExpired || seen[string(cert.Raw)] {
@@ -42,8 +42,8 @@ func (c *Conn) warnOfExpiry(ctx context.Context) {
 	}
 }
 
-// Certificates is when the earliest certificate of each kind expires: "client", "ca" and
-// "server". A kind of which there is none is left out.
+// Certificates returns when the earliest certificate of each kind expires: "client", "ca" and
+// "server". Kinds without one are left out.
 func (c *Conn) Certificates() map[string]time.Time {
 	all := map[string]time.Time{}
 	if e := c.engine.Load(); e != nil {

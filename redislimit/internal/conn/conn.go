@@ -3,8 +3,8 @@
 // server means. It knows nothing of limits, and is the only package that imports a Redis
 // client.
 //
-// A [Conn] connects to a [Target], or is [Over] a client of the user's own. Its errors
-// say what to do about them (see [Explain]) and name no package.
+// A [Conn] connects to a [Target], or is [Over] the user's own client. Its errors say what to do
+// about them (see [Explain]) and name no package.
 package conn
 
 import (
@@ -28,7 +28,8 @@ type Client interface {
 type (
 	// nodeLister can speak to each node of a Cluster.
 	nodeLister interface{ nodes() []Client }
-	// pipeliner sends several commands; nil: a key is missing, of another type, or on another node.
+	// pipeliner sends several commands; a nil reply: the key is missing, of another type, or on
+	// another node.
 	pipeliner interface {
 		pipeline(ctx context.Context, commands [][]string) ([]any, error)
 	}
@@ -54,16 +55,15 @@ type Conn struct {
 
 	attempted chan struct{} // closed after the first attempt; nil: Await need not wait
 
-	ctx  context.Context // done when the Conn is closed
+	ctx  context.Context // ends when the Conn is closed
 	end  context.CancelFunc
 	work sync.WaitGroup // what Close waits for
 
 	renewal
 }
 
-// New is a Conn to a Target, which is not connected yet. It reads the files that the
-// address names, so that a wrong one is an error now. It logs what becomes of its
-// connections; log nil: to slog.Default.
+// New returns a Conn to a Target, not yet connected. It reads the files that the address names, so
+// that a wrong one is an error now. It logs events of its connections; log nil: to slog.Default.
 func New(t *Target, log *slog.Logger) (*Conn, error) {
 	have, err := t.files.read()
 	if err != nil {
@@ -75,8 +75,8 @@ func New(t *Target, log *slog.Logger) (*Conn, error) {
 	return c, nil
 }
 
-// Over is a Conn over the user's own client, which Close leaves open. It cannot listen,
-// and in a Cluster it cannot reach each node.
+// Over returns a Conn over the user's own client, which Close leaves open. It cannot listen, and in
+// a Cluster it cannot reach each node.
 func Over(own Client) *Conn {
 	c := &Conn{own: own}
 	c.server.Store(new(Server))
@@ -173,8 +173,8 @@ func (c *Conn) dial(ctx context.Context, have *secrets) (*engine, serverState, e
 	return &e, s, nil
 }
 
-// Await waits for the first attempt of ConnectInBackground, until ctx is done or, if deadline is more
-// than 0, that long.
+// Await waits for the end of the first attempt of ConnectInBackground, until ctx is done and, if
+// deadline is more than 0, at most for that long.
 func (c *Conn) Await(ctx context.Context, deadline time.Duration) (waited time.Duration, err error) {
 	if c.attempted == nil {
 		return 0, nil
@@ -223,7 +223,7 @@ func (c *Conn) Do(ctx context.Context, args ...string) (any, error) {
 	return reply, Explain(err)
 }
 
-// send is Do, with the error as it came.
+// send is Do without Explain.
 func (c *Conn) send(ctx context.Context, args ...string) (any, error) {
 	if c.own != nil {
 		return c.own.Do(ctx, args...)
@@ -240,7 +240,7 @@ func (c *Conn) send(ctx context.Context, args ...string) (any, error) {
 // ownTimeout bounds a call by the user's own client that has no deadline.
 const ownTimeout = 2 * time.Second
 
-// sendForString needs no goroutine where ctx never ends.
+// sendForString needs no goroutine if ctx never ends.
 func (c *Conn) sendForString(ctx context.Context, args ...string) (string, error) {
 	if c.own != nil || ctx.Done() != nil {
 		return stringReply(c.send(ctx, args...))
@@ -262,7 +262,7 @@ func (c *Conn) subscriber() subscriber {
 	return c
 }
 
-// subscribe returns rueidis.ErrClosing where the connection was ended on purpose.
+// subscribe returns rueidis.ErrClosing if the connection was closed on purpose.
 func (c *Conn) subscribe(ctx context.Context, receive func(channel, message string), channels ...string) error {
 	e, err := c.connected()
 	if err != nil {
@@ -277,7 +277,7 @@ func (c *Conn) subscribe(ctx context.Context, receive func(channel, message stri
 
 var errNoString = errors.New("the server replied something other than a string")
 
-// IsNoString reports whether a reply that had to be a string was none.
+// IsNoString reports whether a reply was not a string although it had to be.
 func IsNoString(err error) bool { return errors.Is(err, errNoString) || rueidis.IsParseErr(err) }
 
 func stringReply(reply any, err error) (string, error) {

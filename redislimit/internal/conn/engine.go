@@ -8,16 +8,16 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// MaxWaiting is how many calls may wait for replies, including those that their callers gave up.
+// MaxWaiting is how many calls may wait for replies, including calls whose callers gave up.
 const MaxWaiting = 4096
 
-// engine is the Client over rueidis. rueidis does not return when a context is done while its
-// ring is full or it connects, so each call has a goroutine that waits for the reply.
+// engine is the Client over rueidis. rueidis ignores a context's end while its ring is full or it
+// connects, so each call has a goroutine that waits for the reply.
 type engine struct {
 	rueidis.Client
 	waiting chan struct{}
 	sockets *sockets
-	have    *secrets // by which its connections are made
+	have    *secrets // for its connections
 }
 
 func (e engine) doString(args []string) (string, error) {
@@ -115,7 +115,7 @@ func (e engine) nodes() []Client {
 	return all
 }
 
-// keyIsElsewhere tells whether a key is of another type, or has moved.
+// keyIsElsewhere reports whether a key is of another type, or has moved.
 func keyIsElsewhere(err error) bool {
 	word, _, _ := strings.Cut(err.Error(), " ")
 	return word == "WRONGTYPE" || word == "MOVED" || word == "ASK"
@@ -144,5 +144,5 @@ func newEngine(ctx context.Context, t *Target, have *secrets) (engine, error) {
 	return engine{c, make(chan struct{}, MaxWaiting), s, have}, nil
 }
 
-// Close ends the connections, those too that rueidis forgets.
+// Close ends the connections, also those that rueidis forgets.
 func (e engine) Close() { e.sockets.end(e.Client.Close) }

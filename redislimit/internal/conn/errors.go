@@ -38,8 +38,8 @@ type advised struct {
 func (a advised) Error() string { return a.text }
 func (a advised) Unwrap() error { return a.error }
 
-// Explain adds to an error what to do about it, once. What a server says about a password
-// is left out, since it says the same.
+// Explain adds advice to an error, once. It leaves out the server's text about a password, which
+// says the same.
 func Explain(err error) error {
 	if err == nil {
 		return nil
@@ -62,7 +62,7 @@ func code(err error) string {
 		if _, known := advice[word]; known || word == "NOSCRIPT" {
 			return word
 		}
-		// Before Redis 7, an error within a script comes inside of another one.
+		// Before Redis 7, an error within a script is wrapped in another one.
 		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") {
 			for _, word := range append([]string{"READONLY"}, writesRefused...) {
 				if strings.Contains(text, ": -"+word+" ") {
@@ -76,7 +76,7 @@ func code(err error) string {
 		if word := refusedByTLS(err); word != "" {
 			return word
 		}
-		// A permission that a command within a script lacks has no code.
+		// The error for a missing permission of a command within a script has no code.
 		if text := strings.TrimPrefix(err.Error(), "ERR "); strings.HasPrefix(text, "The user executing the script can't") || strings.HasPrefix(text, "ACL failure in script") {
 			return "NOPERM"
 		}
@@ -84,24 +84,25 @@ func code(err error) string {
 	return ""
 }
 
-// IsWrongType tells whether a server replied that a key holds another type. From
-// within a script, some servers put words of their own before it.
+// IsWrongType reports whether a server replied that a key holds another type. From within a script,
+// some servers put other words before it.
 func IsWrongType(err error) bool {
 	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "WRONGTYPE")
 }
 
-// refusals are codes of errors before which nothing was written. NOPERM may come within a script.
+// refusals are codes of errors that mean that nothing was written. NOPERM may come from within a
+// script.
 var refusals = map[string]bool{
 	"READONLY": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true,
 	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
 }
 
-// writesRefused are the codes of a server that refuses writes for now: out of memory, cannot
-// save, or misses replicas.
+// writesRefused are the codes of a server that refuses writes for now: out of memory, unable to
+// save, or without enough replicas.
 var writesRefused = []string{"OOM", "MISCONF", "NOREPLICAS"}
 
-// NothingWritten tells whether the call was not sent, or refused before it ran. (A script that has
-// written is no longer refused for want of memory.)
+// NothingWritten reports whether the call was not sent, or refused before it ran. (A script that
+// has written is no longer refused for lack of memory.)
 func NothingWritten(err error) bool {
 	var dial *net.OpError
 	word := code(err)
@@ -109,10 +110,11 @@ func NothingWritten(err error) bool {
 		errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, new(notConnected))
 }
 
-// WritesRefused tells whether the server refuses writes, and only those.
+// WritesRefused reports whether the server refuses only writes.
 func WritesRefused(err error) bool { return slices.Contains(writesRefused, code(err)) }
 
-// alerts are crypto/tls's words for alerts of a server, which have no type, by their codes in advice.
+// alerts are crypto/tls's texts for TLS alerts of a server, which have no type, with their codes in
+// advice.
 var alerts = map[string]string{
 	"certificate required":          "NOCERT",
 	"bad certificate":               "BADCERT",

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// A server or proxy that breaks the protocol must cost a connection only. rueidis panics at a reply
+// A server or proxy that breaks the protocol must cost only a connection. rueidis panics at a reply
 // that it did not ask for, where nobody can recover, and allocates whatever length a reply claims, so
-// replies pass here first.
+// replies are checked here first.
 //
-// rueidis takes each reply for one to the oldest command that has none, and does not look at
-// what else it is. There are two answers to SUBSCRIBE: an error, or a push for each
-// channel. So commands and replies are matched here as rueidis does it; a count of both is
-// not enough, because a subscription that is confirmed by pushes leaves room for a reply.
-// Nothing here unsubscribes: a connection that subscribes does so until it is closed.
+// rueidis takes each reply as that to the oldest unanswered command, without further checks. There
+// are two answers to SUBSCRIBE: an error, or a push for each channel. So commands and replies are
+// matched here as rueidis does it; counting both is not enough, because a subscription that is
+// confirmed by pushes leaves room for a reply. Nothing here unsubscribes: a connection stays
+// subscribed until it is closed.
 
 var errNotAsked = errors.New("the server sent a reply to no command")
 
@@ -50,30 +50,30 @@ func (c *guarded) RemoteAddr() net.Addr {
 	return c.Conn.RemoteAddr()
 }
 
-// guarded is a connection from which well-formed replies are read, each one to a command
-// that was sent, or an error. One goroutine may read while another writes.
+// guarded is a connection whose reads return well-formed replies to commands that were sent, or an
+// error. One goroutine may read while another writes.
 type guarded struct {
 	net.Conn
-	sentinel     bool        // it leads to a Sentinel
-	speaks, full atomic.Bool // something came; and it was that the server has no room
+	sentinel     bool        // to a Sentinel
+	speaks, full atomic.Bool // something was read; and it was that the server has no room
 
 	mu                sync.Mutex
 	commands, replies frames
 	sent, answered    int64 // commands
 	subscribes        []subscribe
-	confirmations     int  // that are still to come of the last SUBSCRIBE that was confirmed
+	confirmations     int  // still to come for the last SUBSCRIBE being confirmed
 	subscribed        bool // SUBSCRIBE was sent
-	resp2             bool // its confirmations, and the messages, are arrays
+	resp2             bool // confirmations and messages are arrays
 }
 
-// subscribe is a SUBSCRIBE that has no answer.
+// subscribe is an unanswered SUBSCRIBE.
 type subscribe struct {
-	number   int64 // how many commands were sent before it
+	number   int64 // commands sent before it
 	channels int
 }
 
 func (c *guarded) Write(b []byte) (int, error) {
-	// Noted before they are sent, so that no reply can come before.
+	// Note them before sending, so that no reply comes first.
 	if err := c.noteCommands(b); err != nil {
 		return 0, err
 	}
@@ -101,11 +101,11 @@ func (c *guarded) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// hello3 is how the first command to a server goes on that has to speak RESP3. rueidis
-// subscribes by RESP2, over a connection that begins otherwise, where that was refused.
+// hello3 is in the first command on a connection that has to speak RESP3. If the server refused
+// that, rueidis subscribes by RESP2, over a connection that begins otherwise.
 const hello3 = "\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"
 
-// noteCommands notes the commands that end in what is to be sent.
+// noteCommands notes the commands that end in b, which is to be sent.
 func (c *guarded) noteCommands(b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *guarded) noteCommands(b []byte) error {
 	})
 }
 
-// check returns an error for replies that end in b to no command.
+// check returns an error if a reply that ends in b answers no command.
 func (c *guarded) check(b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,12 +135,12 @@ func (c *guarded) check(b []byte) error {
 	})
 }
 
-// isPush tells whether rueidis takes a message for a push. The lock is held.
+// isPush reports whether rueidis takes a message for a push. The lock must be held.
 func (c *guarded) isPush(m message) bool {
 	return m.kind == '>' || c.resp2 && c.subscribed && m.size > 0 && string(m.head) != "pong"
 }
 
-// matchPush takes what is no reply, or confirms a subscription. The lock is held.
+// matchPush takes a message that is not a reply, or confirms a subscription. The lock must be held.
 func (c *guarded) matchPush(m message) error {
 	switch string(m.head) {
 	case "subscribe", "psubscribe", "ssubscribe":
@@ -165,7 +165,7 @@ func (c *guarded) matchPush(m message) error {
 	return nil
 }
 
-// match takes the reply to the oldest command that has none. The lock is held.
+// match takes the reply to the oldest unanswered command. The lock must be held.
 func (c *guarded) match(m message) error {
 	if c.answered == c.sent {
 		return errNotAsked
@@ -181,12 +181,12 @@ func (c *guarded) match(m message) error {
 	return nil
 }
 
-// A server that refuses a connection says why, and closes it. What rueidis reports is often
-// no more than EOF or a reset: it takes the reply for one to HELLO and continues, and with
-// TLS 1.3 the handshake has succeeded when the server finds that a certificate is missing.
-// So a connection remembers why it was refused.
+// A server that refuses a connection says why, and closes it. rueidis often reports only EOF or a
+// reset: it takes the reply for the one to HELLO and continues, and with TLS 1.3 the handshake has
+// succeeded when the server notices that a certificate is missing. So a connection remembers why it
+// was refused.
 
-// errMaxClients is what a server says that has no room for a connection.
+// errMaxClients is the error of a server without room for a connection.
 var errMaxClients = errors.New("ERR max number of clients reached")
 
 func (c *guarded) noteFirst(first []byte) {
@@ -196,7 +196,7 @@ func (c *guarded) noteFirst(first []byte) {
 	}
 }
 
-// why is what the server said when it refused the connection; else err, by which a read ended.
+// why is the server's reason for refusing the connection; else err, the error of a read.
 func (c *guarded) why(err error) error {
 	if c.full.Load() {
 		return errMaxClients
@@ -204,10 +204,11 @@ func (c *guarded) why(err error) error {
 	return err
 }
 
-// refusalTimeout bounds the wait for the reason of a refusal, sent before the write failed.
+// refusalTimeout bounds the wait for the reason of a refusal that was sent before the write failed.
 const refusalTimeout = 100 * time.Millisecond
 
-// whyUnsent is why for a write. If nothing was read yet, nobody else reads the broken connection.
+// whyUnsent is why for a failed write. If nothing was read yet, nobody else reads the broken
+// connection.
 func (c *guarded) whyUnsent(err error) error {
 	if c.speaks.Load() {
 		return c.why(err)

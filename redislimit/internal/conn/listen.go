@@ -12,13 +12,14 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// A connection that lives does not prove that messages arrive. So a listener publishes a hello to
-// itself every second, as other instances publish, and each must come back
+// A live connection does not prove that messages arrive. So a listener publishes a hello to itself
+// every second, as other instances publish, and each must come back
 // (docs/decisions/0008-remembered-denials.md).
 
 const (
 	helloInterval = time.Second
-	// helloTimeout is how long a hello may take, or none arrive, before messages may be lost.
+	// helloTimeout is how long a hello may take, and how long none may arrive, before messages may
+	// be lost.
 	helloTimeout = 3 * time.Second
 	// helloKeys is how many keys the hellos use in turn, to test each master of a Cluster.
 	helloKeys = 1024
@@ -30,16 +31,17 @@ var hello = NewScript("return redis.call('PUBLISH', ARGV[1], ARGV[2])")
 // ErrCannotListen means that the user's own client cannot listen.
 var ErrCannotListen = errors.New("this client cannot listen to a channel")
 
-// Listener takes what Listen receives. Its functions are called one at a time and must not block.
+// Listener receives the messages of Listen. Its functions are called one at a time and must not
+// block.
 type Listener struct {
 	Connected func(connected bool) // whether each message arrives; false at first
 	Message   func(text string)
 }
 
-// Listen gives l the messages of the channel NAMESPACE:{NAME}, by a connection of its own, until ctx
-// is done. It is connected once a hello has come back, which proves that this user may publish, and
-// no longer when none has, or none could be published, for 3 seconds; then it connects again. The log
-// says so.
+// Listen gives l the messages of the channel NAMESPACE:{NAME}, over its own connection, until ctx is
+// done. It is connected once a hello has come back, which proves that this user may publish, and
+// disconnected when none has, or none could be published, for 3 seconds; then it connects again. It
+// logs that.
 func (c *Conn) Listen(ctx context.Context, namespace, name string, l Listener) error {
 	from := c.subscriber()
 	if from == nil {
@@ -69,15 +71,15 @@ type subscription struct {
 	namespace string
 	channel   string
 	hellos    string // the channel of its hellos
-	warned    bool   // the log says that messages do not arrive
+	warned    bool   // it was logged that messages do not arrive
 
-	mu           sync.Mutex // held while the listener is called
+	mu           sync.Mutex // locked while the listener is called
 	over         bool
 	connected    bool // a hello has come back
-	notPermitted bool // to publish
+	notPermitted bool // this user may not publish
 	last         time.Time
-	lastKey      int               // the key by which a hello was published last; -1: none was
-	pending      map[int]time.Time // when hellos were published that have not come back, by number
+	lastKey      int               // the key of the last published hello; -1: none
+	pending      map[int]time.Time // when outstanding hellos were published, by number
 }
 
 var (
@@ -85,7 +87,7 @@ var (
 	errNotPublished = errors.New("this instance could not publish a message to itself for 3 seconds")
 )
 
-// run listens until the connection is, or messages may have been, lost, and returns why.
+// run listens until the connection is lost, or messages may have been, and returns why.
 func (s *subscription) run(ctx context.Context, from subscriber) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -113,7 +115,7 @@ func (s *subscription) receive(ctx context.Context, giveUp context.CancelCauseFu
 	}
 }
 
-// receiveHello notes that a hello has come back. The lock is held.
+// receiveHello notes that a hello has come back. The lock must be held.
 func (s *subscription) receiveHello(message string) {
 	n, err := strconv.Atoi(message)
 	if err != nil {
@@ -210,10 +212,10 @@ func (s *subscription) publishHello(ctx context.Context, n int) {
 	}
 }
 
-// publishBy publishes a hello by a key, and returns true if it did or never can.
+// publishBy publishes a hello by a key, and returns true if it did or never can do so.
 func (s *subscription) publishBy(ctx context.Context, n, number int) bool {
 	s.mu.Lock()
-	s.pending[n] = time.Now() // before it can come back
+	s.pending[n] = time.Now() // set before it can come back
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, helloInterval)
 	defer cancel()
@@ -225,7 +227,7 @@ func (s *subscription) publishBy(ctx context.Context, n, number int) bool {
 		s.notPermitted, s.lastKey = false, number
 		return true
 	}
-	delete(s.pending, n) // it need not come back
+	delete(s.pending, n) // do not expect it back
 	if s.lastKey == number {
 		s.lastKey = -1
 	}

@@ -25,12 +25,12 @@ func (c *Conn) clients() []Client {
 	}
 	e, err := c.connected()
 	if err != nil {
-		return []Client{c} // whose calls say why
+		return []Client{c} // whose calls return the error
 	}
 	return e.nodes()
 }
 
-// Nodes are all nodes, replicas included; over the user's own client, the one that it picks.
+// Nodes returns all nodes, including replicas; over the user's own client, the one that it picks.
 func (c *Conn) Nodes() []Node {
 	var all []Node
 	for _, n := range c.clients() {
@@ -39,7 +39,8 @@ func (c *Conn) Nodes() []Node {
 	return all
 }
 
-// Masters are the nodes that hold the keys. The error wraps ErrOneNode where they cannot be reached.
+// Masters returns the nodes that hold the keys. The error wraps ErrOneNode if they cannot be
+// reached.
 func (c *Conn) Masters(ctx context.Context) ([]Node, error) {
 	if !c.Cluster() {
 		return c.Nodes(), nil
@@ -94,7 +95,7 @@ func (n Node) Scan(ctx context.Context, pattern string, do func(keys []string) e
 	}
 }
 
-// Values are what the keys of the node hold; nil for one that holds no string.
+// Values returns the values of keys on the node; nil for one that is not a string.
 func (n Node) Values(ctx context.Context, keys []string) ([]any, error) {
 	if p, ok := n.client.(pipeliner); ok && n.cluster {
 		gets := make([][]string, len(keys))

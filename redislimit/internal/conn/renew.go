@@ -10,38 +10,38 @@ import (
 	"time"
 )
 
-// A primary that was demoted keeps its connections and refuses every charge; a password or
-// certificate counts only for new connections. So a Conn makes new connections beside the old ones,
-// and takes them if their server decides (docs/decisions/0011-failures.md).
+// A demoted primary keeps its connections and refuses every charge; a new password or certificate
+// affects only new connections. So a Conn makes new connections beside the old ones, and switches
+// to them if their server decides (docs/decisions/0011-failures.md).
 
-// renewal is how a Conn replaces its engine. What is neither atomic nor a channel belongs to
-// keep's goroutine.
+// renewal is how a Conn replaces its engine. Only keep's goroutine uses fields that are neither
+// atomic nor a channel.
 type renewal struct {
-	reasons chan error // why the engine is to be replaced; room for one
+	reasons chan error // why to replace the engine; room for one
 	// The first and the last time that the server said that it is loading, in ns since started.
 	loadingSince, loadingLast atomic.Int64
-	refused                   atomic.Pointer[error] // why new passwords or certificates are not used; nil: they are
+	refused                   atomic.Pointer[error] // why new passwords or certificates are not used; nil: they are used
 
-	used       *secrets  // those of the engine
-	tried      [32]byte  // digest of those that were tried last
+	used       *secrets  // the engine's
+	tried      [32]byte  // digest of the last ones that were tried
 	reason     error     // nil: the engine is good
 	failures   int       // attempts in a row
-	next       time.Time // when to try next
+	next       time.Time // time of the next attempt
 	complaint  string    // the last one that was logged
-	warnedAt   time.Time // when expiries were looked at last
-	topologyAt time.Time // when a Cluster was asked for its slots last
+	warnedAt   time.Time // last check of expiries
+	topologyAt time.Time // last time a Cluster was asked for its slots
 }
 
 const (
 	fileInterval = time.Second
-	// loadsLong is after how long a loading server may be a replica by now.
+	// loadsLong is how long a server loads before it may have become a replica.
 	loadsLong = time.Second
 	// grace is how long a replaced engine stays open for calls that have just taken it.
 	grace = 100 * time.Millisecond
 )
 
-// FilesRefused is why the passwords and certificates that the files hold now are not
-// used; nil: they are.
+// FilesRefused returns why the passwords and certificates now in the files are not used; nil: they
+// are used.
 func (c *Conn) FilesRefused() error {
 	if why := c.refused.Load(); why != nil {
 		return *why
@@ -49,10 +49,9 @@ func (c *Conn) FilesRefused() error {
 	return nil
 }
 
-// logger is where the Conn logs.
 func (c *Conn) logger() *slog.Logger { return cmp.Or(c.log, slog.Default()) }
 
-// noteError looks whether another connection could do better.
+// noteError decides from an error whether new connections could help.
 func (c *Conn) noteError(e *engine, err error) {
 	if err == nil || c.engine.Load() != e {
 		return
@@ -60,7 +59,7 @@ func (c *Conn) noteError(e *engine, err error) {
 	switch code(err) {
 	case "READONLY", "NOAUTH", "WRONGPASS":
 	case "MASTERDOWN":
-		if c.Cluster() { // where other nodes know who is master
+		if c.Cluster() { // other nodes know who is master
 			return
 		}
 	case "LOADING":
@@ -78,7 +77,7 @@ func (c *Conn) noteError(e *engine, err error) {
 
 var started = time.Now()
 
-// loadsLong notes that the server loads its data, and tells whether it has for long.
+// loadsLong notes that the server loads its data, and reports whether it has done so for long.
 func (c *Conn) loadsLong() bool {
 	now := int64(time.Since(started))
 	if last := c.loadingLast.Swap(now); last == 0 || now-last > int64(2*longestPause) {
@@ -94,7 +93,7 @@ func (c *Conn) keep(ctx context.Context) {
 	for {
 		reasons := c.reasons
 		if c.reason != nil {
-			reasons = nil // it is known, and tried again when that is due
+			reasons = nil // the reason is known; the next attempt is scheduled
 		}
 		select {
 		case <-ctx.Done():
@@ -110,7 +109,7 @@ func (c *Conn) keep(ctx context.Context) {
 	}
 }
 
-// maintain replaces the engine if need be, and returns how long there is nothing to do.
+// maintain replaces the engine if necessary, and returns how long there is nothing to do.
 func (c *Conn) maintain(ctx context.Context) (rest time.Duration) {
 	c.warnOfExpiry(ctx)
 	if time.Since(c.topologyAt) >= topologyInterval {

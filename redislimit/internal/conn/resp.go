@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// The limits of a reply. Documents, the largest replies, have 4 MiB.
+// Bounds of a reply. Documents, the largest replies, have 4 MiB.
 const (
 	longestString = 64 << 20
 	longestLine   = 64 << 10
@@ -15,28 +15,28 @@ const (
 	deepest       = 8
 )
 
-// longestHead is how long the text of a message may be that frames keeps: no more than
-// the name of a command or of a push.
+// longestHead bounds the text of a message that frames keeps: enough for the name of a command or
+// push.
 const longestHead = 16
 
-// frames finds where messages of the Redis protocol end, in whatever pieces they come.
+// frames finds where messages of the Redis protocol end, in whatever pieces they arrive.
 type frames struct {
 	message
-	line  []byte       // the part that has come of a line
-	body  int          // bytes that are still to come of a string, with its end
-	left  [deepest]int // what is still to come of each array that is open
-	open  int          // how many are
-	named bool         // what is still to come of a string belongs to the head
+	line  []byte       // received part of a line
+	body  int          // bytes still to come of a string, with its end
+	left  [deepest]int // elements still to come of each open array
+	open  int          // number of open arrays
+	named bool         // the rest of the string belongs to the head
 }
 
 // message is what frames keeps of a message.
 type message struct {
 	kind byte   // the first one
-	size int    // how many elements an array has; a map has two for each of its keys
+	size int    // number of elements of an array; a map has two for each key
 	head []byte // the text of a short line, or of an array's first element; valid until the next message
 }
 
-// pass takes a piece, and calls end at the end of each message. It returns the first error.
+// pass reads a piece, and calls end at the end of each message. It returns the first error.
 func (f *frames) pass(b []byte, end func(message) error) error {
 	for len(b) > 0 {
 		if f.body > 0 {

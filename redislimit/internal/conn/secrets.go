@@ -17,7 +17,7 @@ import (
 
 const longestSecret = 1 << 20
 
-// readSecret reads a small regular file; any other could keep the reader waiting.
+// readSecret reads a small regular file; other kinds could block the reader.
 func readSecret(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -46,12 +46,12 @@ func (f *secretFiles) any() bool {
 	return f.password+f.sentinelPassword+f.ca+f.cert+f.key != ""
 }
 
-// secrets are what the files held at one time; an engine uses one version.
+// secrets are the contents of the files at one time; an engine uses one version.
 type secrets struct {
 	password, sentinelPassword string
 	tls                        *tls.Config // nil: not encrypted
 	cas                        []*x509.Certificate
-	leaf                       *x509.Certificate // that is shown to the server; nil: none
+	leaf                       *x509.Certificate // shown to the server; nil: none
 	digest                     [sha256.Size]byte // of all files
 }
 
@@ -75,7 +75,7 @@ func (f *secretFiles) read() (*secrets, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.parameter, err)
 		}
-		// The end of its line is not part of a password.
+		// The end of the line is not part of a password.
 		*p.to = strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 		if p.file != "" && *p.to == "" {
 			return nil, fmt.Errorf("%s: %s is empty", p.parameter, p.file)
@@ -116,14 +116,14 @@ func (s *secrets) encrypt(f *secretFiles, ca, cert, key []byte) (err error) {
 		s.tls.Certificates = []tls.Certificate{pair}
 	}
 	if f.chainOnly {
-		s.tls.InsecureSkipVerify = true // of what VerifyConnection does instead
+		s.tls.InsecureSkipVerify = true // VerifyConnection verifies instead
 		s.tls.VerifyConnection = verifyChain(s.tls.RootCAs)
 	}
 	return nil
 }
 
-// verifyChain checks that one of roots, or of the system's if it is nil, has signed a server's
-// certificate, whatever its name is.
+// verifyChain checks that one of roots (nil: the system's) has signed a server's certificate,
+// whatever its name.
 func verifyChain(roots *x509.CertPool) func(tls.ConnectionState) error {
 	return func(c tls.ConnectionState) error {
 		between := x509.NewCertPool()
@@ -135,7 +135,7 @@ func verifyChain(roots *x509.CertPool) func(tls.ConnectionState) error {
 	}
 }
 
-// with is how rueidis connects to t; socket tells servers from Sentinels.
+// with returns the options with which rueidis connects to t.
 func (t *Target) with(s *secrets) rueidis.ClientOption {
 	o := t.option
 	o.DialCtxFn = dialGuarded(t.network, s.tls)

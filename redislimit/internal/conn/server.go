@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Server is what a server says of itself.
+// Server describes a server, from its own answers.
 type Server struct {
 	Product string // "redis" or "valkey"
 	Version string // such as "7.0.15"
 	Cluster bool
-	// Eviction is the server's maxmemory-policy; empty: it is not known.
+	// Eviction is the server's maxmemory-policy; empty: not known.
 	Eviction string
 }
 
-// Evicts tells whether the server drops keys that expire when it runs out of memory; false
-// where its policy is not known. Under "noeviction", it refuses new keys instead.
+// Evicts reports whether the server drops expiring keys when it runs out of memory; false if its
+// policy is not known. Under "noeviction", it refuses new keys instead.
 func (s Server) Evicts() bool { return s.Eviction != "" && s.Eviction != "noeviction" }
 
 type serverState struct {
@@ -26,10 +26,10 @@ type serverState struct {
 	replica, loading bool
 }
 
-// Server is what the server said when the Conn connected to it; zero until then.
+// Server returns the Server as it was when the Conn connected to it; zero until then.
 func (c *Conn) Server() Server { return *c.server.Load() }
 
-// Cluster tells whether the server is one of a Cluster.
+// Cluster reports whether the server is part of a Cluster.
 func (c *Conn) Cluster() bool { return c.server.Load().Cluster }
 
 func info(ctx context.Context, c Client, section string, fields map[string]string) error {
@@ -45,8 +45,8 @@ func info(ctx context.Context, c Client, section string, fields map[string]strin
 	return nil
 }
 
-// ask reads INFO, section by section as servers before 7.0 need it, and refuses those without the
-// scripts' commands.
+// ask reads INFO, section by section for servers before 7.0, and refuses those without the scripts'
+// commands.
 func ask(ctx context.Context, c Client) (serverState, error) {
 	fields := map[string]string{}
 	for _, section := range []string{"server", "cluster", "memory", "replication", "persistence"} {
@@ -73,8 +73,8 @@ func ask(ctx context.Context, c Client) (serverState, error) {
 	return s, nil
 }
 
-// identify asks the server what it is; of a Cluster, all nodes, some of which may be dead: the first
-// answer counts.
+// identify asks the server for its serverState; in a Cluster it asks all nodes, because some may be
+// dead, and takes the first answer.
 func (c *Conn) identify(ctx context.Context, e engine) (serverState, error) {
 	nodes := e.nodes()
 	if len(nodes) < 2 || c.target.option.Sentinel.MasterSet != "" {
@@ -104,7 +104,7 @@ func (c *Conn) identify(ctx context.Context, e engine) (serverState, error) {
 	return serverState{}, errors.Join(errs...)
 }
 
-// check refuses servers that lack what the scripts use: SET … PXAT, of Redis 6.2.
+// check refuses servers without SET … PXAT (Redis 6.2), which the scripts use.
 func (s *serverState) check() error {
 	parts := strings.SplitN(s.Version, ".", 3)
 	if len(parts) < 2 {
@@ -121,7 +121,7 @@ func (s *serverState) check() error {
 	return nil
 }
 
-// RefreshEviction asks each node for its eviction policy again, and takes one that evicts, if any.
+// RefreshEviction asks each node for its eviction policy again, and keeps one that evicts, if any.
 func (c *Conn) RefreshEviction(ctx context.Context) error {
 	nodes := []Client{c}
 	if c.Cluster() {

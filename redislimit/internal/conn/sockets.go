@@ -14,12 +14,12 @@ import (
 // farewell is how long a closed engine waits for replies; rueidis waits as long for each socket.
 const farewell = time.Second
 
-// sockets are the connections of an engine. rueidis forgets some of a Cluster when it is closed,
-// so Close ends here what rueidis leaves.
+// sockets are the connections of an engine. When closed, rueidis forgets some connections of a
+// Cluster, so Close ends them here.
 type sockets struct {
-	over   context.Context // done when no more are to be made
+	over   context.Context // done when no more may be made
 	refuse context.CancelFunc
-	none   chan struct{} // closed when none is left after that
+	none   chan struct{} // closed when none is left after over
 
 	mu   sync.Mutex
 	open map[*socket]struct{}
@@ -52,7 +52,7 @@ func (s *sockets) dial(by dialer) dialer {
 		if err == nil {
 			c = s.add(c.(*guarded))
 		}
-		// This very error keeps rueidis from looking for other nodes every second, for ever.
+		// Exactly this error stops rueidis from looking for other nodes every second, forever.
 		if s.over.Err() != nil {
 			if err == nil {
 				_ = c.Close()
@@ -91,7 +91,7 @@ func (s *sockets) shown() (all []*x509.Certificate) {
 	return all
 }
 
-// signalNone ends the wait of end once no connection is open. The lock is held.
+// signalNone ends the wait of end once no connection is open. The lock must be held.
 func (s *sockets) signalNone() {
 	if s.over.Err() == nil || len(s.open) > 0 {
 		return
@@ -103,7 +103,7 @@ func (s *sockets) signalNone() {
 	}
 }
 
-// end has rueidis close what it knows, and ends the rest after farewell.
+// end makes rueidis close its connections, and ends the rest after farewell.
 func (s *sockets) end(closeAll func()) {
 	s.refuse()
 	s.mu.Lock()
@@ -115,7 +115,7 @@ func (s *sockets) end(closeAll func()) {
 	late.Stop()
 }
 
-// sever ends connections beneath TLS, which would wait for a server that may not listen.
+// sever ends connections below TLS, which would wait for a server that may not answer.
 func (s *sockets) sever() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

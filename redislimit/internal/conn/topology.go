@@ -16,16 +16,16 @@ const (
 	topologyInterval = 5 * time.Second
 )
 
-// Topology is which node of a Cluster has which slots.
+// Topology maps slots of a Cluster to nodes.
 type Topology struct {
-	names []string      // of the nodes: host:port; the first is empty, for slots without a node
-	of    [Slots]uint16 // the place in names
+	names []string      // of nodes: host:port; the first is empty, for slots without a node
+	of    [Slots]uint16 // index in names
 }
 
-// Topology says which node has which slots; nil: no Cluster, or one that has not said it yet.
+// Topology returns the Topology; nil: no Cluster, or it has not answered yet.
 func (c *Conn) Topology() *Topology { return c.topology.Load() }
 
-// Node is the address of the node that has a slot, host:port; empty: it is not known.
+// Node returns the address of the node that has a slot, host:port; empty: not known.
 func (t *Topology) Node(slot uint16) string {
 	if t == nil {
 		return ""
@@ -33,7 +33,7 @@ func (t *Topology) Node(slot uint16) string {
 	return t.names[t.of[slot]]
 }
 
-// Nodes are the addresses of all nodes that have slots.
+// Nodes returns the addresses of all nodes that have slots.
 func (t *Topology) Nodes() []string {
 	if t == nil {
 		return nil
@@ -41,7 +41,7 @@ func (t *Topology) Nodes() []string {
 	return t.names[1:]
 }
 
-// refreshTopology keeps the last topology where the Cluster does not say.
+// refreshTopology keeps the last topology if the Cluster does not answer.
 func (c *Conn) refreshTopology(ctx context.Context) {
 	e := c.engine.Load()
 	if !c.Cluster() {
@@ -59,7 +59,7 @@ func (c *Conn) refreshTopology(ctx context.Context) {
 	}
 }
 
-// readSlots reads the reply to CLUSTER SLOTS; nil: it is none, or no slot has a node.
+// readSlots reads the reply to CLUSTER SLOTS; nil: it is malformed, or no slot has a node.
 func readSlots(reply any) *Topology {
 	t := &Topology{names: []string{""}}
 	ranges, _ := reply.([]any)
@@ -95,7 +95,7 @@ func readSlots(reply any) *Topology {
 	return t
 }
 
-// Slot is the slot of keys with a hash tag: the CRC16 (XMODEM) of what stands before its first "}".
+// Slot is the slot of keys with this hash tag: the CRC16 (XMODEM) of the text before its first "}".
 func Slot(tag []byte) uint16 {
 	if end := bytes.IndexByte(tag, '}'); end >= 0 {
 		tag = tag[:end]
@@ -103,7 +103,7 @@ func Slot(tag []byte) uint16 {
 	return crcOf(tag) % Slots
 }
 
-// KeySlot is the slot of any key: that of its hash tag if it has one that is not empty.
+// KeySlot is the slot of any key: that of its hash tag, if it has one that is not empty.
 func KeySlot(key string) uint16 {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {

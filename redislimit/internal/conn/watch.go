@@ -8,15 +8,15 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// How long until a lost connection is made again: longer each time.
+// The wait before a lost connection is made again: longer each time.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
 )
 
-// Watch calls changed, on this goroutine, after each message on a channel and each connection, since
-// messages may have been missed; several may come as one call. It connects again until ctx is done.
-// Where it cannot listen, it waits for ctx.
+// Watch calls changed, on this goroutine, after each message on a channel, and after each
+// connection, because messages may have been missed; several may cause one call. It connects again
+// until ctx is done. If it cannot listen, it waits for ctx.
 func (c *Conn) Watch(ctx context.Context, channel string, changed func()) {
 	s := c.subscriber()
 	if s == nil {
@@ -24,7 +24,7 @@ func (c *Conn) Watch(ctx context.Context, channel string, changed func()) {
 		return
 	}
 	news := make(chan struct{}, 1)
-	// On a goroutine of its own, since making a connection does not end with ctx.
+	// On its own goroutine, because connecting does not end with ctx.
 	go watch(ctx, s, channel, news)
 	for {
 		select {
@@ -57,7 +57,7 @@ func watch(ctx context.Context, s subscriber, channel string, news chan<- struct
 	}
 }
 
-// rest waits, and reports whether ctx let it.
+// rest waits, and returns false if ctx ended.
 func rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -74,7 +74,7 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// pause is how long to wait after so many failures. Half is random, against herds.
+// pause is how long to wait after this number of failures. Half is random, against herds.
 func pause(failures int) time.Duration {
 	p := min(firstPause<<min(failures, 10), longestPause)
 	return p/2 + rand.N(p/2)
