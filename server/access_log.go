@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// access is what the access log says of a request to the gateway, and its ResponseWriter.
+// access has the fields of the access log line of a gateway request, and is its ResponseWriter.
 type access struct {
 	http.ResponseWriter
 	start  time.Time
@@ -23,8 +23,7 @@ type access struct {
 
 type accessKey struct{}
 
-// logAccess logs each request that next serves, when it has ended. It returns next if there is
-// no access log.
+// logAccess logs each request that next serves, at its end. It returns next if there is no access log.
 func (s *Server) logAccess(next http.Handler) http.Handler {
 	if !s.settings.Log.Access || !s.accessLog.Enabled(context.Background(), slog.LevelInfo) {
 		return next
@@ -45,7 +44,7 @@ func accessOf(r *http.Request) *access {
 	return a
 }
 
-// decided keeps what was decided about the request of a, which may be nil.
+// decided records the decision about a's request. a may be nil.
 func (a *access) decided(v *Verdict, err error) {
 	if a == nil {
 		return
@@ -63,16 +62,16 @@ func (a *access) decided(v *Verdict, err error) {
 	}
 }
 
-// answersPreflight keeps that the request of a, which may be nil, is a preflight that passed the rules and
-// goes no further.
+// answersPreflight records that a's request is a preflight that passed the rules and goes no further. a may
+// be nil.
 func (a *access) answersPreflight() {
 	if a != nil {
 		a.outcome = "preflight"
 	}
 }
 
-// accessAttrs are the fields of the line for r. ended means that its handler returned; else it
-// panicked, to break off the response.
+// accessAttrs are the fields of the line for r. ended: its handler returned; otherwise it panicked, to break
+// off the response.
 func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr {
 	status, outcome, upstream := a.status, a.outcome, ""
 	if x := a.x; x != nil {

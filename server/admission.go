@@ -15,8 +15,8 @@ import (
 	"github.com/stintdev/stint/server/internal/inflight"
 )
 
-// admission bounds what this instance accepts at the gateway and the check API, whatever rules
-// and store answer; see config.Instance.
+// admission bounds what this instance accepts at the gateway and the check API, regardless of rules and
+// store; see config.Instance.
 type admission struct {
 	// gateway and check bound the requests in flight at each listener, so that one listener
 	// cannot fill the other.
@@ -27,8 +27,8 @@ type admission struct {
 	log            *sampledLog
 
 	// limit counts the requests that the rules allow, including those to which no rule applies.
-	// So it is not Limiter.Instance, which comes before the rules' limits and counts only
-	// requests that have limits. nil: there is none.
+	// Limiter.Instance would not do: it comes before the rules' limits and counts only requests that have
+	// limits. nil: no limit.
 	limit   *stint.Limit
 	counted *stint.Limiter // one key: the count of limit
 }
@@ -81,8 +81,8 @@ func refuseOverloaded(w http.ResponseWriter, r *http.Request) {
 	(&httplimit.Overloaded{RetryAfter: time.Second}).Refuse(w, r)
 }
 
-// clientOf is the address that r is counted for. If a trusted proxy asks about a request, as by
-// /v1/authorize, it is the address of that request's client.
+// clientOf is the address that r counts for. If a trusted proxy asks about a request, as by /v1/authorize, it
+// is the address of that request's client.
 func (s *Server) clientOf(r *http.Request) netip.Addr {
 	clients := s.clients()
 	if a := askedOf(r); a != nil && clients.Believes(r) {
@@ -114,13 +114,11 @@ func (s *Server) capped(next http.Handler) http.Handler {
 	})
 }
 
-// refundTimeout bounds the refund of what the rules charged for a request that the instance
-// refuses.
+// refundTimeout bounds the refund of the rules' charges for a request that the instance refuses.
 const refundTimeout = time.Second
 
-// admit asks the instance's own limit about a request that the rules allow. If it refuses, what
-// the rules charged is refunded, because the client is not to blame, and the error is a
-// *httplimit.Overloaded.
+// admit asks the instance's own limit about a request that the rules allow. If it refuses, the rules' charges
+// are refunded, because the client is not to blame, and the error is a *httplimit.Overloaded.
 func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	if s.admission.limit == nil || !v.Allowed {
 		return nil

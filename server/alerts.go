@@ -7,7 +7,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// newAlerts makes what evaluates the alerts of the rules.
+// newAlerts returns the evaluator of the rules' alerts.
 func (s *Server) newAlerts() *alerts.Alerts {
 	o := alerts.Options{
 		ID: s.id, Reports: s.reports, Totals: s.live.Totals, Rules: s.Rules,
@@ -50,7 +50,7 @@ func usageAlerts(set *rules.Set) map[*rules.Rule][]*rules.Alert {
 	return all
 }
 
-// watchUsage looks whether a request left keys with more use of a limit than an alert is about.
+// watchUsage checks whether a request brought keys above the usage that an alert names.
 func (s *Server) watchUsage(t *evaluation) {
 	watched := s.set.Load().usage
 	if watched == nil || t.err != nil {

@@ -13,14 +13,13 @@ import (
 // Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC. Call
 // and Original must be given.
 type Asked struct {
-	// Call is what the proxy called with: its context, its RemoteAddr and TLS, and in its Header
-	// Stint-Token and Traceparent. The context has http.LocalAddrContextKey. Nothing else of it
-	// is read.
+	// Call is the proxy's own call: its context (with http.LocalAddrContextKey), RemoteAddr and TLS, and in
+	// Header Stint-Token and Traceparent. Nothing else of it is read.
 	Call *http.Request
 	// Original is the client's request as the proxy received it: Method, RequestURI, Host and
-	// Header, and as RemoteAddr the address of the connection on which it came to the proxy. Its
-	// client is found as the gateway finds it: if trusted_proxies have that address, in
-	// X-Forwarded-For or in the header that client_header names.
+	// Header, and as RemoteAddr the address of the connection on which it came to the proxy. Its client is
+	// found as at the gateway: if that address is in trusted_proxies, X-Forwarded-For or the header that
+	// client_header names has the client.
 	Original *http.Request
 	// Attrs are rules.Input.Attrs.
 	Attrs map[string]any
@@ -34,17 +33,16 @@ type Asked struct {
 
 type askedKey struct{}
 
-// askedOf returns what r asks by another protocol; nil: it came by HTTP.
+// askedOf returns the Asked that r stands for; nil: r came by HTTP.
 func askedOf(r *http.Request) *Asked {
 	a, _ := r.Context().Value(askedKey{}).(*Asked)
 	return a
 }
 
 // Authorizer returns a function that decides like /v1/authorize: with the same callers, bounds,
-// rules and answers. It sets Passes and Verdict, and writes the answer: the headers for the
-// client if the request may pass, else the refusal of the gateway. A client of gRPC is refused
-// as package httplimit.GRPC says. An error means that the caller may not ask. It says why, and
-// nothing was decided.
+// rules and answers. It sets Passes and Verdict, and writes the answer: the headers for the client if the
+// request may pass, else the gateway's refusal. gRPC clients are refused as httplimit.GRPC does. An error
+// says why the caller may not ask; nothing was decided.
 //
 // The function may be used from many goroutines at once.
 func (s *Server) Authorizer() func(http.ResponseWriter, *Asked) error {
@@ -65,8 +63,8 @@ func (s *Server) Authorizer() func(http.ResponseWriter, *Asked) error {
 	}
 }
 
-// headerOfCall returns the header that the call would have by HTTP: the original's, whose size counts
-// in server.instance.in_flight_bytes, with what is the caller's own.
+// headerOfCall returns the header that the call would have by HTTP: the original's, whose size counts in
+// server.instance.in_flight_bytes, and the caller's own fields.
 func headerOfCall(a *Asked) http.Header {
 	h := make(http.Header, len(a.Original.Header)+1)
 	maps.Copy(h, a.Original.Header)
@@ -82,7 +80,7 @@ func headerOfCall(a *Asked) http.Header {
 // maxHeaderBytes bounds the headers of a request, in bytes.
 const maxHeaderBytes = 64 << 10
 
-// askedOriginal is original of a call that is Asked.
+// askedOriginal is the method original for a call that is Asked.
 func (s *Server) askedOriginal(r *http.Request) (*http.Request, error) {
 	a := askedOf(r)
 	o := a.Original
@@ -95,7 +93,7 @@ func (s *Server) askedOriginal(r *http.Request) (*http.Request, error) {
 			size += len(name) + len(line)
 		}
 	}
-	if size > maxHeaderBytes { // by HTTP, the call would have failed
+	if size > maxHeaderBytes { // the call would have failed by HTTP
 		return nil, errors.New("its headers are larger than 64 KiB")
 	}
 	if o.RemoteAddr == "" { // all would count as one client

@@ -23,8 +23,8 @@ var originals = [...]struct{ method, uri, host string }{
 	{"X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host"}, // Caddy, Traefik, HAProxy
 }
 
-// aboutConnection are headers that say nothing of the original request: they belong to a
-// connection, or describe the original in other ways.
+// aboutConnection are headers that are not the original request's: they belong to a connection, or describe
+// the original in another way.
 //
 // Other headers that Connection names are kept. Most proxies do not forward Connection, so it
 // arrives only if a client's is forwarded by mistake. It would then hide from the rules any
@@ -38,7 +38,7 @@ var aboutConnection = [...]string{
 
 type originalRequest struct{}
 
-// authorizePath is the path of /v1/authorize, and before the original's target with Envoy.
+// authorizePath is the path of /v1/authorize, and with Envoy the prefix of the original's target.
 const authorizePath = "/v1/authorize"
 
 // authorize answers proxies that ask whether a request may pass before they forward it: nginx
@@ -48,11 +48,11 @@ const authorizePath = "/v1/authorize"
 // The original request is in X-Original-Method, X-Original-URI and X-Original-Host, or in
 // X-Forwarded-Method, X-Forwarded-Uri and X-Forwarded-Host. If the header for the host is
 // missing, it is Host. Envoy's HTTP service sends the original's own method and host, and its
-// target after a prefix: /v1/authorize/a?b=c asks about /a?b=c. A call that says it in two ways,
-// or has a header twice, is refused with 400. There is no precedence: proxies forward headers
-// that they do not know, so one of the two is probably the client's, who could then choose what
-// it is counted as. The client is in X-Forwarded-For or in the header that client_header names;
-// see httplimit.Clients. All other headers are the original's.
+// target after a prefix: /v1/authorize/a?b=c asks about /a?b=c. A call that describes the request in two
+// ways, or has a header twice, is refused with 400. There is no precedence: proxies forward headers that they
+// do not know, so one of the two is probably the client's, and the client could choose its own key. The
+// client is in X-Forwarded-For or in the header that client_header names; see httplimit.Clients. All other
+// headers are the original's.
 //
 // Only trusted_proxies are believed. Other callers get 403, and so do callers who may not use
 // the check API.
@@ -83,7 +83,7 @@ func (s *Server) authorize() http.Handler {
 	})
 }
 
-// isPrefixed reports whether the target of r has the original's after authorizePath.
+// isPrefixed reports whether the original's target follows authorizePath in r.
 func isPrefixed(r *http.Request) bool { return strings.HasPrefix(r.RequestURI, authorizePath+"/") }
 
 // mayAuthorize returns why the caller may not use /v1/authorize; nil: it may.
@@ -166,7 +166,7 @@ func originalOf(r, o *http.Request, clients httplimit.Clients, addr netip.Addr) 
 	return own
 }
 
-// said returns what a proxy says of the original request.
+// said returns the original request as the proxy describes it.
 func said(r *http.Request) (method, target, host string, err error) {
 	names := originals[0]
 	target, err = oneLine(r.Header, names.uri)

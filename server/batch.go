@@ -21,17 +21,15 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// The room for checks is reused, some 2 MB for 1,000 checks, until the garbage collector finds
-// the batch idle. These bound what is kept of header lines, of the bytes of an answer, and of
-// the headers of one check.
+// Memory for checks is reused, some 2 MB for 1,000 checks, until the garbage collector finds the batch idle.
+// These bound the header lines, the bytes of an answer and the headers of one check that are kept.
 const (
 	keptLines   = 4096
 	keptAnswer  = 1 << 20
 	keptHeaders = 8
 )
 
-// free drops what belongs to the request. Nobody else refers to it: a Store keeps only copies
-// of keys.
+// free drops the request's data. Nothing else refers to it: a Store keeps only copies of keys.
 func (b *batch) free() {
 	if cap(b.lines) > keptLines || cap(b.answer) > keptAnswer {
 		return

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// maxBody is how much of the body of a request is read for expressions, in bytes.
+	// maxBody is the most bytes of a request's body that expressions read.
 	maxBody = 1 << 20
-	// bodyPart is how much is read at once of what is longer.
+	// bodyPart is the size of one read of a longer body.
 	bodyPart = 256 << 10
 )
 
-// body is the body of a request through the gateway, as rules read it. It is read when a rule
-// first looks at it, and then passes on as it came. Expressions read it strictly, by Lookup: a client
-// must not be able to hide a field from them. Tokens read it leniently; see prompt.
+// body is the body of a gateway request, as rules read it. It is read when a rule first looks at it, and is
+// passed on unchanged. Expressions read it strictly, by Lookup: a client must not be able to hide a field
+// from them. Tokens read it leniently; see prompt.
 type body struct {
 	s       *Server
 	request *http.Request
@@ -39,10 +39,10 @@ type body struct {
 	freed  sync.Once
 	values inflight.Share // the same, for values while rules look at them
 
-	head   bytes.Buffer  // what was read of it, up to one byte more than maxBody
-	tail   [][]byte      // what was read after that
+	head   bytes.Buffer  // the bytes read so far, up to maxBody+1
+	tail   [][]byte      // the bytes read after that
 	ended  bool          // there is no more
-	rest   io.ReadCloser // has what was not read; nil: nothing was read
+	rest   io.ReadCloser // the unread rest; nil: nothing was read
 	failed error         // why the request cannot go on
 
 	loaded bool            // what follows is known
@@ -53,7 +53,7 @@ type body struct {
 	prompt prompt
 }
 
-// brokenBody is the error of a body that did not come as its request says.
+// brokenBody is the error of a body that did not arrive as its request announced it.
 type brokenBody struct {
 	status int
 	detail string
@@ -121,7 +121,7 @@ func (s *Server) overloadedByBytes() error {
 	return &httplimit.Overloaded{RetryAfter: time.Second}
 }
 
-// begin makes the body ready to be read; not ok: there is none.
+// begin makes the body ready to be read; not ok: the request has none.
 func (b *body) begin() (ok bool) {
 	if !b.read {
 		b.read = true
@@ -130,8 +130,8 @@ func (b *body) begin() (ok bool) {
 	return b.rest != nil || b.request.Body != nil && b.request.Body != http.NoBody
 }
 
-// load reads the body for expressions, whatever its type: upstreams differ in which types they look at.
-// What is longer than maxBody stays in the request.
+// load reads the body for expressions, whatever its type: upstreams differ in which types they look at. The
+// part beyond maxBody stays in the request.
 func (b *body) load() {
 	if b.loaded {
 		return
@@ -168,7 +168,7 @@ func (b *body) load() {
 	}
 }
 
-// fill reads on until most bytes are in memory, or all. The client must keep pace.
+// fill reads on until most bytes, or all, are in memory. The client must keep pace.
 func (b *body) fill(most int64) {
 	if b.ended || b.failed != nil || b.filled() >= most {
 		return
@@ -207,13 +207,13 @@ func (b *body) filled() int64 {
 	return n
 }
 
-// again reads what is in memory, and gives it back when it was read.
+// again returns a reader of the bytes in memory, which are freed when it has read them.
 func (b *body) again() *beginning {
 	return &beginning{append([][]byte{b.head.Bytes()}, b.tail...), b.free}
 }
 
-// take reads on until most bytes are in memory. What fits in head grows there, as it does for most bodies.
-// What is longer comes in parts, so that nothing is copied.
+// take reads on until most bytes are in memory. head holds most bodies whole. Longer ones continue in parts,
+// so that nothing is copied.
 func (b *body) take(from io.Reader, most int64) error {
 	if room := min(most, maxBody+1) - int64(b.head.Len()); room > 0 {
 		n, err := b.head.ReadFrom(b.share.Reader(io.LimitReader(from, room)))
@@ -241,8 +241,8 @@ func (b *body) take(from io.Reader, most int64) error {
 	return nil
 }
 
-// readPart fills part, as far as there is something. io.ReadFull would not tell a body that breaks off from
-// one that ends.
+// readPart fills part as far as the body goes. io.ReadFull would not tell a body that breaks off from one
+// that ends.
 func readPart(from io.Reader, part []byte) ([]byte, error) {
 	n := 0
 	for n < len(part) {
@@ -254,7 +254,7 @@ func readPart(from io.Reader, part []byte) ([]byte, error) {
 	return part, nil
 }
 
-// unlikeJSON is why an upstream reads other text in a body than its bytes are in UTF-8; nil: it does
+// unlikeJSON returns why an upstream may read the body as other text than its bytes in UTF-8; nil: it does
 // not.
 func unlikeJSON(h http.Header) error {
 	for _, encoding := range h["Content-Encoding"] {
@@ -285,8 +285,8 @@ type replayed struct {
 	io.Closer
 }
 
-// beginning is what was read of a body before. It calls read once when all of it was read again, and
-// keeps nothing of what was.
+// beginning is the part of a body that was read before. It drops what has been read again, and calls read
+// once at its end.
 type beginning struct {
 	parts [][]byte
 	read  func()
@@ -314,7 +314,7 @@ func (b *beginning) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// decided drops what only rules need, and returns the memory of values.
+// decided drops the data that only rules need, and returns the memory of values.
 func (b *body) decided() {
 	if b.read {
 		b.values.Refund()
@@ -323,12 +323,12 @@ func (b *body) decided() {
 	}
 }
 
-// free returns the memory of the body: when it was passed on, or when the request ends.
+// free returns the memory of the body, when it was passed on or when the request ends.
 func (b *body) free() { b.freed.Do(b.share.Refund) }
 
-// askForUsage asks the upstream to say at the end of a stream what it used, if one of the rules says
-// so: the client's own word is that it does not matter to it. Servers may refuse an option that they do
-// not know, so a body is changed only where the endpoint and the form of the body say that this one does.
+// askForUsage asks the upstream to report usage at the end of a stream, if a rule wants that, whatever the
+// client's request says. Servers may refuse an option that they do not know, so a body is changed only where
+// the endpoint and the form of the body show that this one knows it.
 func (b *body) askForUsage(all []*rules.Rule, e rules.Endpoint) {
 	field, wanted := e.Asks(), false
 	for _, r := range all {
@@ -349,15 +349,14 @@ func (b *body) askForUsage(all []*rules.Rule, e rules.Endpoint) {
 			return
 		}
 	default:
-		return // it is no request that the endpoint takes
+		return // the endpoint does not take such a request
 	}
 	if stream, _, err := json.Lookup([]string{"stream"}); err == nil && isTrue(stream) {
 		b.setUsage()
 	}
 }
 
-// isTrue reports whether some server takes v for true: those in Python that are not strict take more
-// than true.
+// isTrue reports whether some server takes v for true: lenient ones in Python take more than true.
 func isTrue(v any) bool {
 	switch v := v.(type) {
 	case string:

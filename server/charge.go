@@ -12,7 +12,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// charge is a check that charges what was spent already, whether it fits or not.
+// charge is a check that charges units spent already, whether they fit or not.
 type charge struct {
 	in    *rules.Input
 	rules []*rules.Rule // of calls
@@ -20,8 +20,8 @@ type charge struct {
 	err   error
 }
 
-// find finds the rules that apply, and makes their calls. What is in flight is not charged: such
-// a call only answers how the key stands. id must not be in use.
+// find finds the rules that apply, and makes their calls. An in-flight limit is not charged: its call only
+// reads the key's state. id must not be in use.
 func (c *charge) find(ctx context.Context, set *served, at time.Time, allowed rules.Ambiguity, id stint.HoldID) {
 	t := evaluation{in: c.in}
 	if t.find(ctx, set, new(rules.Matches), at, allowed); t.err != nil {
@@ -77,9 +77,8 @@ func (s *Server) chargeAll(ctx context.Context, all []charge) {
 	}
 }
 
-// dropUnanswered drops the calls that only ask how much is in flight, if the store did not answer.
-// They charge nothing, and their errors would hide that the others did charge: the client would send
-// the charge again.
+// dropUnanswered drops calls that only read an in-flight limit, if the store did not answer. They charge
+// nothing, and their errors would hide that the others did charge: the client would charge again.
 func (c *charge) dropUnanswered() {
 	n := 0
 	for i := range c.calls {
@@ -120,7 +119,7 @@ func (s *Server) notCharged(err error) {
 	}
 }
 
-// refuseCharge answers with a problem for what kept a charge from being made.
+// refuseCharge answers with a problem: the charge was not made because of err.
 func refuseCharge(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, stint.ErrRequest):
@@ -132,7 +131,7 @@ func refuseCharge(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// hold does calls at the instant at (zero: now).
+// hold makes calls at the instant at (zero: now).
 func (s *Server) hold(ctx context.Context, at time.Time, calls []stint.HoldCall) {
 	if len(calls) > 0 {
 		stint.Holds(ctx, s.decider.Store, at, calls)

@@ -30,9 +30,9 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	POST /v1/check  whether a request may pass: 200, or 429 (403 if blocklisted, 503
 //	                if it cannot be decided or this instance has no room);
 //	                for a list of up to 1,000: 200, and a list of answers
-//	POST /v1/settle ends what a check holds, and charges what it did cost: 200, or 503 if
+//	POST /v1/settle ends a check's hold, and charges the final cost: 200, or 503 if
 //	                the store does not answer; for a list as above
-//	POST /v1/renew  makes what a check holds last for its time from now, likewise
+//	POST /v1/renew  starts the time of a check's hold again from now, likewise
 //	/v1/authorize   the same for the request that another proxy asks about; see
 //	                examples. With Envoy, its target follows: /v1/authorize/a?b=c
 //	GET /healthz    200 while the process runs
@@ -59,59 +59,55 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // the query of the path. Claims are not verified; without "claims", they are those of the
 // token in the headers, if it is valid (Settings.JWT).
 //
-// The answer has the decision and, for each limit, what is used, held and left. "busy" means
-// that a refusal is due to what is held, and that retry_after_us is a hint. For a
-// refusal that counts as a violation, "violations" is their number, beside "warn_after" and
-// "ban_after". If the safelist or the blocklist decided, "list" is "safelist" or
-// "blocklist", and "entry" is the entry that matched. "message" is the rule's text, in the
-// language that accept-language of request.headers prefers. If the store did not decide,
-// "by" is "local" or "policy", for the whole and for each decision (see fleet.Fallback);
-// "lease" stands for units that the store had charged before (see fleet.Leases).
+// The answer has the decision and, for each limit, the units used, held and remaining. "busy" means that held
+// units caused the refusal, and that retry_after_us is a hint. For a refusal that counts as a violation,
+// "violations" is their number, beside "warn_after" and "ban_after". If the safelist or the blocklist
+// decided, "list" is "safelist" or "blocklist", and "entry" is the entry that matched. "message" is the
+// rule's text, in the language that accept-language of request.headers prefers. If the store did not decide,
+// "by" is "local" or "policy", for the whole and for each decision (see fleet.Fallback); "lease" means units
+// that the store charged earlier (see fleet.Leases).
 //
-// With "hold": "60s", a check that is allowed holds its units under limits that are held, and
-// takes the others. The answer has "hold", an opaque text, unless nothing is held. The hold ends
-// after that time, from 1ms to 24h, unless it is settled or renewed. It outlives this instance,
-// and any instance of the fleet can settle it. What was decided "by": "local" is known to this
-// instance alone.
+// With "hold": "60s", an allowed check holds its units under held limits, and is charged under the others.
+// The answer has "hold", an opaque text, unless nothing is held. The hold ends after that time, from 1ms to
+// 24h, unless it is settled or renewed. It outlives this instance, and any instance of the fleet can settle
+// it. A hold decided "by": "local" is known to this instance alone.
 //
 //	{"hold": "AQ…", "cost": 812}
 //	{"hold": "AQ…", "costs": {"tokens": 812, "bytes": 20480}}
 //	{"hold": "AQ…", "again": true}
 //
-// /v1/settle takes the first two. "cost" is charged under all limits of the hold that are not in
-// flight, and "costs" goes before it, by the names of rules. Without either, a limit is charged
-// what was held. The outcome is "settled", or "unknown" if no limit has the hold any more: it was
-// settled before, or ran out, and nothing is charged. So a call can be sent again after any
-// error. /v1/renew takes the last one; its outcome is "renewed" or "unknown". With "again", a
-// hold that the store has lost, or that ran out, is made again, fitting or not, unless an
-// operator has released it: send that only while the work runs, and wait for the answer before
-// you settle. Each of their decisions has "found", "charged", "remaining", "held" and
+// /v1/settle takes the first two. "cost" is charged under all limits of the hold except in-flight limits;
+// "costs", by rule name, takes precedence. Without either, the held units are charged. The outcome is
+// "settled", or "unknown" if no limit has the hold any more: it was settled before, or ran out, and nothing
+// is charged. So a call can be sent again after any error. /v1/renew takes the last one; its outcome is
+// "renewed" or "unknown". With "again", a hold that the store lost, or that ran out, is made again, whether
+// it fits or not, unless an operator released it: send that only while the work runs, and wait for the answer
+// before you settle. Each of their decisions has "found", "charged", "remaining", "held" and
 // "reset_after_us".
 //
-// With "charge": true, a check charges what was spent, whether it fits or not, and its outcome is
-// "charged". "cost" goes to the limits that count the rule's cost; see rules.Input.Spent. A
-// charge is no decision: lists, bans and penalties do not refuse it, but a request that a list
-// or a ban by hand decides is not charged. It must not be sent again after an error, unless that
-// says that nothing was charged. The charges of a list are made after its checks.
+// With "charge": true, a check charges units already spent, whether they fit or not, and its outcome is
+// "charged". "cost" goes to the limits that count the rule's cost; see rules.Input.Spent. A charge is not a
+// decision: lists, bans and penalties do not refuse it, but a request that a list or a manual ban decides is
+// not charged. Do not send it again after an error, unless the error says that nothing was charged. The
+// charges of a list are made after its checks.
 //
 // POST /v1/check?shadow=true also returns the decisions of rules in shadow mode, and waits
 // for them. A check with "hold" waits, too, if such a rule has held limits, because its hold may be
 // settled at once.
 //
 // The checks of a list are decided as if each came alone, one after another, with one call of the
-// store for each 64 limits. A call ends before that at a check about a key whose counts the answers
-// before it may change: those of calls of Envoy's service that give back, that may be charged though
-// they are refused, or that have rules with quota_mode; and after a check with "hold" under a held
-// limit in shadow mode. Only what Settings.Instance refuses is given back too late for the rest of its
-// call.
+// store for each 64 limits. A call of the store ends earlier before a check whose key's counts may change
+// through answers before it: answers to calls of Envoy's service that refund, that may be charged although
+// refused, or that have rules with quota_mode; and after a check with "hold" under a held limit in shadow
+// mode. Only refunds for checks that Settings.Instance refuses come too late for the rest of the store call.
 //
 // Each answer is that of a single check, or problem details, with its status as a member, and with
 // retry_after, in seconds, and decision_id, if a single check would have the headers Retry-After and
-// Stint-Decision. A malformed check is answered with 400 in its place, one that fails by an error of
-// the server itself with 500, and the others are decided; if the call of the store fails by such an
-// error, so do all checks of that call. No header describes limits. Each call has the shortest
-// decision_timeout of the rules that apply; after a timeout, on_store_error decides the rest. In a
-// Redis Cluster, checks whose keys lie in several slots are decided last.
+// Stint-Decision. A malformed check is answered with 400 in its place, one that fails by an internal error
+// with 500, and the others are decided; if the call of the store fails by such an error, so do all its
+// checks. No header describes limits. Each call has the shortest decision_timeout of the rules that apply;
+// after a timeout, on_store_error decides the rest. In a Redis Cluster, checks whose keys lie in several
+// slots are decided last.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/check", s.guard(s.capped(s.tracing.requests("check", nil, http.HandlerFunc(s.check)))))
@@ -178,20 +174,20 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 // number.
 const smallBody = 4 << 10
 
-// decodedBytes is the most memory that a body of JSON takes when it is decoded. That is far
-// more than its size if it is [{"":0},{"":0}]. TestBytesOfBodies compares.
+// decodedBytes is the most memory that a body of JSON takes when decoded: far more than its size for
+// [{"":0},{"":0}]. TestBytesOfBodies compares.
 func decodedBytes(body string) int64 {
 	return decodedSize(len(body), func(c string) int { return strings.Count(body, c) })
 }
 
-// decodedSize is decodedBytes of a body of so many bytes, in which count counts a character.
+// decodedSize is decodedBytes by the size of a body, in which count counts a character.
 func decodedSize(bytes int, count func(string) int) int64 {
 	const object, list, value = 510, 48, 32
 	return int64(bytes + object*count("{") + list*count("[") + value*count(","))
 }
 
 // readBody reads a check request. It believes Content-Length unless that is large, to read the
-// body in one go. It takes room for the bytes that it keeps and for their decoded form.
+// body in one go. It reserves memory for the bytes that it keeps and for their decoded form.
 func readBody(w http.ResponseWriter, r *http.Request, room *inflight.Share) (string, error) {
 	n := r.ContentLength
 	if n > 0 && n <= smallBody {
@@ -283,5 +279,5 @@ func send(w http.ResponseWriter, kind string, status int, body []byte) {
 	h := w.Header()
 	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = v[0:1:1], v[1:2:2], v[2:3:3]
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a caller that is gone needs no answer
+	_, _ = w.Write(body) // the caller may have left
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/stintdev/stint/internal/limittext"
 )
 
-// checkHold is what one check holds. Its text is the opaque hold of the check API: every
-// instance can settle and renew it, because it has all that a Holder needs. It has keys of
-// clients in a readable form. It is not signed: callers of the check API may count what they
-// like anyway.
+// checkHold has the held units of one check. Its text is the opaque hold of the check API: every instance can
+// settle and renew it, because it has everything that a Holder needs. It has keys of clients in a readable
+// form. It is not signed: callers of the check API may charge any key anyway.
 type checkHold struct {
 	id   stint.HoldID
 	last time.Duration // without renewal
@@ -40,8 +39,7 @@ const (
 	// maxHoldBytes is the size of the largest checkHold before it is written in base64.
 	maxHoldBytes = 48 << 10
 	maxHoldText  = maxHoldBytes / 3 * 4
-	// heldBytes is the memory of a heldAsk that was read, with its call and its answer, without
-	// key and limit.
+	// heldBytes is the memory of a heldAsk after reading, with its call and answer, without key and limit.
 	heldBytes = 640
 
 	shortestHold, longestHold = time.Millisecond, 24 * time.Hour
@@ -97,7 +95,7 @@ func (h *checkHold) text() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// holdReader reads texts of checkHolds. Those that it has read share their limits.
+// holdReader reads texts of checkHolds. The checkHolds that it returns share their limits.
 type holdReader struct {
 	limits map[string]*stint.Limit
 }
@@ -184,7 +182,7 @@ func (r *holdReader) limit(text string) (*stint.Limit, error) {
 	return l, nil
 }
 
-// checkPairs looks for two asks that would be about one record.
+// checkPairs returns an error if two asks are about one record.
 func (h *checkHold) checkPairs() error {
 	type record struct{ key, limit string }
 	seen := make(map[record]bool, len(h.asks))
@@ -198,7 +196,7 @@ func (h *checkHold) checkPairs() error {
 	return nil
 }
 
-// holdBytes is what is left to read. wrong means that something was not there.
+// holdBytes is the unread rest. wrong means that something was missing.
 type holdBytes struct {
 	rest  []byte
 	wrong bool
@@ -231,7 +229,7 @@ func (d *holdBytes) number() uint64 {
 	return v
 }
 
-// add adds what an ask holds, if it holds anything. by is who allowed it.
+// add adds an ask, if it holds units. by is who allowed it.
 func (h *checkHold) add(a *stint.Ask, by stint.Source, shadow bool) {
 	if stint.Internal(friend.Of{}).HoldsBy(a) && by <= stint.ByLocal {
 		h.asks = append(h.asks, heldAsk{a.Key, a.Limit, a.Units(), by, shadow})
@@ -250,8 +248,8 @@ func fitsHold(asks []stint.Ask) error {
 	return nil
 }
 
-// heldText is the opaque hold of what t holds; empty: nothing. Rules in shadow mode that the store has
-// not answered in time may hold what they asked for.
+// heldText is the opaque hold of t's held units; empty: none. Rules in shadow mode that the store did not
+// answer in time may hold the units that they asked for.
 func (t *evaluation) heldText() string {
 	if !t.opaque || t.err != nil || !t.Allowed {
 		return ""
@@ -287,7 +285,7 @@ func (h *checkHold) calls(action stint.HoldAction) []stint.HoldCall {
 	return calls
 }
 
-// ruleOf is the name of the rule that a limit belongs to; those of tiers have RULE@TIER.
+// ruleOf is the name of a limit's rule. The limits of tiers are named RULE@TIER.
 func ruleOf(l *stint.Limit) string {
 	rule, _, _ := strings.Cut(l.Spec().Name, "@")
 	return rule

@@ -47,10 +47,9 @@ type carried struct{ net.Conn }
 func (c carried) UnencryptedNetConn() net.Conn { return c.Conn }
 
 // watchHTTP2 puts a watched connection between net/http's HTTP/2 and each of its connections,
-// above TLS. net/http bounds neither the time that the headers of a request take, nor the
-// number of frames that carry nothing, and offers no hook for that. It must be called after
-// net/http has set up HTTP/2, which it has when it calls BaseContext, and before the first
-// connection is accepted. TestAttackHTTP2Frames fails if net/http does this in another way.
+// above TLS. net/http bounds neither the time that a request's headers take nor the number of empty frames,
+// and offers no hook for that. Call it after net/http has set up HTTP/2 (BaseContext is called after that)
+// and before the first connection is accepted. TestAttackHTTP2Frames fails if net/http changes this.
 func (b *connectionBounds) watchHTTP2(server *http.Server) {
 	serve := server.TLSNextProto[unencrypted]
 	if serve == nil {
@@ -87,17 +86,16 @@ func (b *connectionBounds) frames() http2conn.Bounds {
 	return http2conn.Bounds{HeaderTimeout: b.headerTimeout, SlowHeaders: m.http2Headers.Inc, Frames: m.http2Frames.Inc, Resets: m.http2Resets.Inc}
 }
 
-// WatchHTTP2 returns c, a connection of HTTP/2 on a listener that Run does not serve. The connection
-// ends where one of the gateway would: for headers that do not end, for frames without use and for
-// too many resets. These count in stint_connections_ended_total.
+// WatchHTTP2 returns c, an HTTP/2 connection of a listener that Run does not serve, with the gateway's
+// protection: the connection ends if headers do not end, or at too many useless frames or resets. That counts
+// in stint_connections_ended_total.
 func (s *Server) WatchHTTP2(c net.Conn) net.Conn {
 	b := connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
 	return b.frames().Watch(c)
 }
 
-// fullListener keeps a number of connections open, and closes any more on arrival. In the
-// kernel's queue they would wait, without an answer, until connections that an attacker holds
-// time out.
+// fullListener keeps a number of connections open, and closes further ones on arrival. In the kernel's queue
+// they would wait, without an answer, until an attacker's connections time out.
 type fullListener struct {
 	net.Listener
 	room    int64
@@ -135,7 +133,7 @@ func (l *fullListener) Accept() (net.Conn, error) {
 			continue
 		}
 		leave := sync.OnceFunc(func() { l.open.Add(-1) })
-		if tcp, ok := c.(*net.TCPConn); ok { // which can do more than a net.Conn
+		if tcp, ok := c.(*net.TCPConn); ok { // it can do more than a net.Conn
 			return &countedTCP{tcp, leave}, nil
 		}
 		return &countedConn{c, leave}, nil

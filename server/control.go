@@ -18,11 +18,10 @@ import (
 // Documents keeps what a fleet shares: a few named documents, each in versions with numbers
 // from 1. redislimit.Store.Documents returns one. It may be used from many goroutines at once.
 //
-// If it is also an Announcer, instances learn which rules the others have. If it has Reports,
-// the fleet's are those; otherwise each instance reports to itself alone.
+// If it is also an Announcer, instances learn which rules the others have. If it implements Reports, the
+// fleet shares reports through it; otherwise each instance reports to itself alone.
 type Documents interface {
-	// Now returns the time of the fleet, by one clock for all instances. It decides when
-	// entries of documents end.
+	// Now returns the fleet's time, by one clock for all instances. Entries of documents end by it.
 	Now(ctx context.Context) (time.Time, error)
 	// Newest returns the number of a document's newest version and the SHA-1 of its text,
 	// in hexadecimal digits; 0 and "" if it has none.
@@ -34,32 +33,31 @@ type Documents interface {
 	// before; otherwise it changes nothing and returns false. After an error, the version
 	// may have been written.
 	Write(ctx context.Context, name string, number int64, text []byte) (bool, error)
-	// Watch calls changed, from one goroutine, when a document may have changed, until ctx
-	// is done. It may miss changes, so the Server calls Newest now and then, too.
+	// Watch calls changed, from one goroutine, when a document may have changed, until ctx is done. It may
+	// miss changes, so the Server also polls Newest.
 	Watch(ctx context.Context, changed func())
 }
 
 // Announcer is implemented by Documents through which instances tell each other which rules
 // they have.
 type Announcer interface {
-	// Announce records a text of this instance, and returns the texts that instances have
-	// announced in about the last 30 seconds: each once, including this one.
+	// Announce records a text of this instance, and returns the texts that instances announced in about the
+	// last 30 seconds, each once, including this one.
 	Announce(ctx context.Context, text string) ([]string, error)
 }
 
-// Reports is implemented by Documents through which the instances of a fleet report what they
-// have seen. A report has a name and parts; what is reported ends by itself, and losing it
-// does no harm. Names are 1 to 64 characters of a–z 0–9 _ -, those of parts up to 200 bytes.
+// Reports is implemented by Documents through which the instances of a fleet share reports. A report has a
+// name and parts; parts expire, and losing one does no harm. Names are 1 to 64 characters of a–z 0–9 _ -,
+// those of parts up to 200 bytes.
 type Reports interface {
-	// Report writes a part of a report, in place of the part before. It ends after keep, by
-	// the store's clock. A report has at most 1,000 parts: if there are more, those that
-	// end first are dropped. text has at most 256 KiB.
+	// Report writes a part of a report, replacing its former text. It expires after keep, by the store's
+	// clock. A report has at most 1,000 parts: if there are more, those that expire first are dropped. text
+	// has at most 256 KiB.
 	Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error
-	// Reported returns the parts of a report that have not ended, by their names.
+	// Reported returns the parts of a report that have not expired, by their names.
 	Reported(ctx context.Context, name string) (map[string][]byte, error)
-	// Claim claims a name for keep, and reports whether who has it now: because it was free,
-	// or because who had it already, whose claim it extends. So of many callers that claim
-	// one name, one gets true.
+	// Claim claims a name for keep, and reports whether who owns it now: it was free, or who owned it
+	// already, and the claim is extended. Of several callers that claim one name, one gets true.
 	Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error)
 }
 
@@ -69,8 +67,7 @@ var (
 	_ reports.Reports   = Reports(nil)
 )
 
-// newControl makes the source of this server's current set. The first set is installed when it
-// returns.
+// newControl returns the source of this server's current set. The first set is installed then.
 func (s *Server) newControl(c *Config) *control.Control {
 	return control.New(control.Options{
 		File:        c.Rules,
@@ -105,7 +102,7 @@ func (s *Server) newControl(c *Config) *control.Control {
 // newAudit makes the record of changes.
 func (s *Server) newAudit() *admin.Audit {
 	trail := &admin.Trail{Reports: s.reports, Host: hostname(), Now: func() time.Time {
-		if s.control == nil { // it is being made, and has lost a change
+		if s.control == nil { // it is under construction, and has lost a change
 			return time.Now()
 		}
 		return s.control.Now()
@@ -118,14 +115,13 @@ func (s *Server) newAudit() *admin.Audit {
 // Rules returns the rules in force, including changes made at run time.
 func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
 
-// SetRules puts the rules of a file in force, for every request from now on. Counts stay if
-// the rule's name and the limit's algorithm, period and sub-windows are unchanged; metrics
-// stay if the rule's name is. Changes made at run time stay in force on top of the rules.
+// SetRules puts the rules of a file in force, for every request from now on. Counts stay if the rule's name
+// and the limit's algorithm, period and sub-windows are unchanged; metrics stay if the rule's name is
+// unchanged. Changes made at run time stay in force on top of the rules.
 //
-// SetRules returns false if the fleet has rules of its own (Settings.RulesFrom): these stay
-// in force, unless an operator has ordered this instance to use the file's. It returns an
-// error, and keeps the former rules, if the rules need secrets that this instance does not
-// have.
+// SetRules returns false if the fleet has rules of its own (Settings.RulesFrom): these stay in force, unless
+// an operator ordered this instance to use the file's. It returns an error, and keeps the former rules, if
+// the rules need secrets that this instance does not have.
 func (s *Server) SetRules(set *rules.Set) (taken bool, err error) { return s.control.SetFile(set) }
 
 // RulesRefused records that a reload failed because the new rules were wrong or could not
@@ -139,11 +135,10 @@ func (s *Server) installed(set *rules.Set) {
 	if before != nil {
 		s.metrics.forget(before.Set, set)
 	}
-	s.fleet.ForgetDenials() // refusals may have other numbers under the new set
+	s.fleet.ForgetDenials() // under the new set, refusals may have other numbers
 }
 
-// lifted drops what this instance remembers of a ban that was lifted. The store has forgotten
-// it already.
+// lifted makes this instance forget a ban that was lifted. The store has forgotten it already.
 func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
 	s.bans.lift(l.Rule, string(l.Key))
 	s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(l.Key), Penalty: p}}})

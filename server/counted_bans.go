@@ -8,9 +8,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// bans are the bans that penalties imposed through this instance and that still run. Each ban
-// is imposed through one instance, so the sum over a fleet is the total, except for bans of
-// instances that were restarted.
+// bans are the running bans that penalties imposed through this instance. Each ban is imposed through one
+// instance, so the sum over a fleet is the total, except for bans of instances that were restarted.
 //
 // Keys are stored as hashes, because clients choose their length.
 type bans struct {

@@ -16,45 +16,44 @@ import (
 
 // Verdict is the decision about a request.
 type Verdict struct {
-	// Decision is that of the enforced rules. If none applies, it allows and has no Limit.
-	// If the blocklist refused, it is zero.
+	// Decision is the decision of the enforced rules. If none applies, it allows and has no Limit. If the
+	// blocklist refused, it is zero.
 	stint.Decision
-	// List is the list that decided, if one did, and Entry is the entry that matched.
+	// List is the list that decided, if one did, and Entry the entry that matched.
 	List  rules.List
 	Entry rules.ListEntry
 	// Rule is the rule whose limit or ban decided. nil: none did.
 	Rule *rules.Rule
-	// ByHand is the ban by hand that decided. nil: none did. If it does not end, BanLeft and
-	// RetryAfter are stint.Never.
+	// ByHand is the manual ban that decided. nil: none did. If it does not end, BanLeft and RetryAfter are
+	// stint.Never.
 	ByHand *rules.Ban
 	// Rules and Each have an element for each limit of each rule that applied, in the
 	// file's order. They include rules in shadow mode, which clients do not see; if such a
 	// rule was not decided, its Decision is zero. Rules that watch responses and have no
-	// limits are left out. Each is nil if a running ban answered for all; of a call of Envoy's
-	// service it then has the ban for the key that is banned, and is zero for the others.
+	// limits are left out. Each is nil if a running ban answered for all; for a call of Envoy's service, it
+	// then has the ban for the banned key, and zero for the others.
 	Rules []*rules.Rule
 	Each  []stint.Decision
 
-	// Descriptors has an element for each descriptor of a call of Envoy's rate limit service. The
-	// decision about one is Each[Ask]; see rules.DescriptorMatch. Allowed is their common answer,
-	// in which rules with Quota refuse only together.
+	// Descriptors has an element for each descriptor of a call of Envoy's rate limit service. A descriptor's
+	// decision is Each[Ask]; see rules.DescriptorMatch. Allowed is their common answer, in which rules with
+	// Quota refuse only together.
 	Descriptors []rules.DescriptorMatch
-	// Left are the Remaining of Each before the units of a refused call were charged; nil: none were.
+	// Left has the Remaining of Each before the units of a refused call were charged; nil: none were.
 	Left []int64
-	// GivenBack says how the keys stand whose units the call gave back: a DescriptorMatch that gives
-	// back has the index in Ask. nil: nothing was given back, because the call was refused.
+	// GivenBack has the state of the keys to which the call refunded units: the Ask of a DescriptorMatch with
+	// GiveBack is its index here. nil: nothing was refunded, because the call was refused.
 	GivenBack []stint.Decision
 
-	// ID names the decision in the header Stint-Decision, log lines and traces: 16
-	// hexadecimal digits. Refusals have one; empty: nobody has asked for it. Simulations
-	// have none.
+	// ID names the decision in the header Stint-Decision, log lines and traces: 16 hexadecimal digits.
+	// Refusals have one. Empty: not needed so far. Simulations have none.
 	ID string
 
 	// Message is the rules' text for the client about a refusal, in the client's language.
 	// Empty: the rules have none.
 	Message string
 
-	// taken is what the request took, if it was allowed.
+	// taken has the units that the request took, if it was allowed.
 	taken taken
 	// counters are those of the set that decided.
 	counters ruleCounters
@@ -68,12 +67,12 @@ type Verdict struct {
 // Gateway, check API and Wrap all use it. at is the instant of the request, for
 // simulations; the zero Time means now.
 //
-// The error wraps stint.ErrRequest if in is malformed. It is a *httplimit.Overloaded if the
-// rules allow the request and the bounds of the instance do not; simulations have no such
-// bounds. Any other error means that nothing could be decided.
+// The error wraps stint.ErrRequest if in is malformed. It is a *httplimit.Overloaded if the rules allow the
+// request but the instance's bounds do not; simulations have no such bounds. Any other error means that
+// nothing could be decided.
 //
-// Rules in shadow mode change none of that. They are asked at the same time in a request of
-// their own, which charges them. If that fails, it is counted and is no error.
+// Rules in shadow mode change none of that. They are asked at the same time in a request of their own, which
+// charges them. A failure of that request is counted, and is not an error.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
 	one := make([]evaluation, 1)
 	one[0].in = in
@@ -81,14 +80,14 @@ func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Ver
 	return one[0].Verdict, one[0].err
 }
 
-// evaluation is a request while it is decided. It has room for what most requests need, so that
-// one allocation is enough.
+// evaluation is a request while it is decided. It has room for most requests' data, so that one allocation is
+// enough.
 type evaluation struct {
 	in       *rules.Input  // nil: it could not be read, and err is the reason
 	maxDelay time.Duration // the longest delay by rules that shape; 0: requests are not delayed here
-	// holds and holdFor are Hold and HoldFor of its requests. ending settles what they hold; it
-	// is nil if holds was given, or if nobody will know when the request ends. If it is not nil,
-	// holds is made where something is held.
+	// holds and holdFor are Hold and HoldFor of its requests. ending settles their holds; it is nil if holds
+	// was given, or if the request's end will not be known. If it is not nil, holds is made when something is
+	// held.
 	holds   stint.HoldID
 	holdFor time.Duration
 	ending  *ending
@@ -100,7 +99,7 @@ type evaluation struct {
 
 	asks    []stint.Ask // as Rules and Each
 	back    []stint.Ask // what a call of Envoy's service gives back
-	groups  []group     // calls of the store; none if there is nothing to ask
+	groups  []group     // calls of the store; empty: there is nothing to ask
 	shadows *shadows    // the call that may hold units for rules in shadow mode, if no ending settles them
 	room    struct {
 		asks   [2]stint.Ask
@@ -110,13 +109,13 @@ type evaluation struct {
 	}
 }
 
-// decide decides requests that arrived together as if one after another, in as few calls of the store
-// as that allows. It skips those whose evaluation already has an error.
+// decide decides requests that arrived together, as if one after another, in as few calls of the store as
+// possible. It skips those whose evaluation already has an error.
 //
 // shadows reports whether to wait for the answers of rules in shadow mode.
 //
-// There is one difference: what the instance's limit refunds comes too late for requests in the same
-// call of the store.
+// There is one difference: refunds by the instance's limit come too late for requests in the same call of the
+// store.
 func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, shadows bool) {
 	a := arrival{set: s.set.Load(), start: s.metrics.now(), at: at, shadows: shadows, several: len(all) > 1}
 	whole := ctx
@@ -136,7 +135,7 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 	s.tracing.decided(whole, span, all)
 }
 
-// arrival is what requests have in common that arrived together.
+// arrival is common to requests that arrived together.
 type arrival struct {
 	set     *served
 	start   time.Duration
@@ -145,7 +144,7 @@ type arrival struct {
 	several bool
 }
 
-// decideTogether decides some of them by one call of the store.
+// decideTogether decides some of them with one call of the store.
 func (s *Server) decideTogether(ctx context.Context, a *arrival, all []evaluation) {
 	defer func() {
 		if c := all[len(all)-1].shadows; c != nil {
@@ -157,9 +156,9 @@ func (s *Server) decideTogether(ctx context.Context, a *arrival, all []evaluatio
 	s.each(a, all, func(t *evaluation) { s.finish(ctx, a, t) })
 }
 
-// together is how many of all, from the first on, can be decided by one call of the store: up to the
-// first about a key whose counts the answers before it may change, or that a rule in shadow mode holds
-// units for.
+// together returns how many of all, from the first on, one call of the store can decide: those before the
+// first whose key's counts may change through earlier answers, or up to the first for which a rule in shadow
+// mode holds units.
 func together(all []evaluation) int {
 	var changes map[string]bool // by key
 	for i := range all {
@@ -187,9 +186,8 @@ func together(all []evaluation) int {
 	return len(all)
 }
 
-// hasEffects reports whether the answer to t, a call of Envoy's service, may change counts: t gives back
-// units, it gives up what it took if another of its groups refuses it, or it is charged although it is
-// refused.
+// hasEffects reports whether the answer to t, a call of Envoy's service, may change counts: t refunds units,
+// or returns its units if another of its groups refuses it, or is charged although it is refused.
 func (t *evaluation) hasEffects() bool {
 	if t.in == nil || t.in.Descriptors == nil {
 		return false
@@ -212,8 +210,8 @@ func (t *evaluation) hasEffects() bool {
 	return enforced > 1 && !t.in.Descriptors.Each
 }
 
-// applyAnswers makes a verdict of what the store has answered, if t is not malformed, and does at once
-// what follows from it.
+// applyAnswers makes the verdict from the store's answers, if t is not malformed, and does at once what
+// follows from it.
 func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
 	now := a.at.IsZero()
 	if t.err == nil && now && a.set.Holds() {
@@ -250,14 +248,14 @@ func (s *Server) finish(ctx context.Context, a *arrival, t *evaluation) {
 
 var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
 
-// find finds the rules that apply and what to ask the store. m is scratch space. allowed is
-// what may be ambiguous.
+// find finds the rules that apply and what to ask the store. m is scratch space. allowed are permitted
+// ambiguities.
 func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
 	if len(set.NAT64) > 0 {
 		t.seeThrough(set)
 	}
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
-	m.Descriptors, m.GiveBack = nil, nil // those of the request before belong to its evaluation
+	m.Descriptors, m.GiveBack = nil, nil // the former request's belong to its evaluation
 	if a := set.Ambiguous(t.in) &^ allowed; a != 0 {
 		t.err = ambiguous(a)
 		return
@@ -294,9 +292,8 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 	}
 }
 
-// take sends the groups of all requests to the store: one call for the rules that are enforced,
-// as if there were no others, and separate calls for the rules in shadow mode, whose answers
-// may not be wanted.
+// take sends the groups of all requests to the store: one call for the enforced rules, as if there were no
+// others, and separate calls for rules in shadow mode, whose answers may not be wanted.
 func (s *Server) take(ctx context.Context, all []evaluation, shadowsWanted bool) {
 	enforced, shadows := 0, 0
 	var one *group          // the last group that is enforced
@@ -334,8 +331,7 @@ func (s *Server) take(ctx context.Context, all []evaluation, shadowsWanted bool)
 	}
 }
 
-// asked is one call of a Store, and its answer. It is reused, because a Store keeps nothing of
-// it.
+// asked is one call of a Store, with its answer. It is reused, because a Store keeps nothing of it.
 type asked struct {
 	requests []stint.Request
 	answers  []stint.Answer
@@ -379,14 +375,14 @@ func (s *Server) takeBatch(ctx context.Context, all []evaluation, n int) (err er
 	return err
 }
 
-// called counts a call of the store that began at start, if there is no Fallback that does.
+// called counts a call of the store that began at start, unless a Fallback does.
 func (s *Server) called(start time.Duration, err error) {
 	if !s.fleet.IsLayered() && !errors.Is(err, stint.ErrRequest) {
 		s.metrics.called(s.metrics.now()-start, err)
 	}
 }
 
-// verdict concludes t, and does what belongs to that but not to explanations and previews.
+// verdict concludes t, and adds the effects that explanations and previews do not have.
 func (s *Server) verdict(ctx context.Context, t *evaluation) error {
 	var failed error
 	for i := range t.groups {
@@ -405,8 +401,8 @@ func (s *Server) verdict(ctx context.Context, t *evaluation) error {
 	return nil
 }
 
-// conclude makes the verdict of the answers of all groups. Decisions, explanations, previews and
-// simulations all conclude here. It has no effect but on t.
+// conclude makes the verdict from the answers of all groups. Decisions, explanations, previews and
+// simulations all conclude here. It changes only t.
 func (t *evaluation) conclude() {
 	t.decides = -1
 	if len(t.groups) == 0 {
@@ -442,8 +438,8 @@ func (t *evaluation) place(g *group) {
 // ranBan reports whether a ban that ran already decided.
 func (v *Verdict) ranBan() bool { return v.Outcome == stint.Banned && v.Limit == nil }
 
-// answered does what follows from the answer of g itself: what it holds is settled when the request ends,
-// and what on_store_error decided is counted. The error is why nothing is decided.
+// answered does what follows from g's own answer: its hold is settled when the request ends, and decisions by
+// on_store_error are counted. The error is why nothing is decided.
 func (s *Server) answered(ctx context.Context, t *evaluation, g *group) error {
 	a, simulated := &g.answer, !g.request.At.IsZero()
 	if g.inShadow() {
@@ -471,7 +467,7 @@ func (v *Verdict) decidedBy(asks []stint.Ask) int {
 	for i := range asks {
 		a := &asks[i]
 		decided := a.Limit != nil && a.Limit == v.Limit && a.Key == v.Key
-		if v.Outcome > stint.Limited { // a warning or a ban is graver than the limit that led to it
+		if v.Outcome > stint.Limited { // a warning or a ban outweighs the limit that led to it
 			decided = a.Penalty == v.Penalty && (a.Key == v.Key || v.Limit != nil && !v.Each[i].Allowed)
 		}
 		if decided && !isShadow(v.Rules[i]) {
@@ -495,7 +491,7 @@ func (v *Verdict) enforced() []stint.Decision {
 	return each
 }
 
-// units is what the limits of enforced count; nil: the rules do not say.
+// units are the units of the limits of enforced; nil: the rules do not say.
 func (v *Verdict) units() []string {
 	if !slices.ContainsFunc(v.Rules, func(r *rules.Rule) bool { return r.Unit != "" }) {
 		return nil

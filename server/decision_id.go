@@ -10,8 +10,8 @@ func (v *Verdict) identify() string {
 	return v.ID
 }
 
-// newDecisionID returns 16 hexadecimal digits. They are random, so IDs of all instances
-// differ, and nobody learns from one how many requests there are.
+// newDecisionID returns 16 hexadecimal digits. They are random, so IDs of all instances differ, and none
+// reveals how many requests there are.
 func newDecisionID() string {
 	const digits = "0123456789abcdef"
 	var id [16]byte

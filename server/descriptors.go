@@ -11,26 +11,26 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Calls is how a rate limit service of Envoy decides its calls: rules.Descriptors.Each and Quota of
-// all of them. The check API and Explain decide calls alike.
+// Calls is how an Envoy rate limit service decides its calls: rules.Descriptors.Each and Quota for all of
+// them. The check API and Explain decide such calls in the same way.
 type Calls struct{ Each, Quota bool }
 
-// set sets d, which may be nil, to be decided so.
+// set makes d, which may be nil, be decided that way.
 func (c Calls) set(d *rules.Descriptors) {
 	if d != nil {
 		d.Each, d.Quota = d.Each || c.Each, d.Quota || c.Quota
 	}
 }
 
-// chargedCost is how many units the i-th ask of g is charged if it is refused: those of descriptors that
-// take more than one unit, because they were used before they were asked for. Nothing is charged under
-// a limit of 0 units.
+// chargedCost returns how many units the i-th ask of g is charged if it is refused: those of descriptors that
+// take more than one unit, because these were used before the call. Nothing is charged under a limit of 0
+// units.
 func (t *evaluation) chargedCost(g *group, i int) (cost int64) {
 	rule, a := g.rules[i], &g.request.Asks[i]
 	switch {
 	case rule.Descriptor == nil, !rule.Descriptor.ChargeRefused, a.Units() < 2, !isChargeable(a.Limit):
 		return 0
-	case t.in.Descriptors.Ahead, g.request.Hold != stint.HoldID{}: // they were not used yet
+	case t.in.Descriptors.Ahead, g.request.Hold != stint.HoldID{}: // not used yet
 		return 0
 	}
 	place := i
@@ -42,7 +42,7 @@ func (t *evaluation) chargedCost(g *group, i int) (cost int64) {
 		if m.Rule != rule || m.Key != a.Key || m.GiveBack || m.Limit == nil || m.Limit.Amount == 0 || d.Cost < 2 {
 			continue
 		}
-		if m.Ask == place || d.Override == nil && m.Ask >= 0 { // an override by hand may have several limits
+		if m.Ask == place || d.Override == nil && m.Ask >= 0 { // an operator's override may have several limits
 			cost = min(cost+min(d.Cost, a.Units()), a.Units()) // costs are bounded in asks
 		}
 	}
@@ -55,7 +55,7 @@ func isChargeable(l *stint.Limit) bool { return l.Spec().Algorithm != stint.InFl
 // refused reports whether a limit has refused g. A ban that runs counts nothing.
 func refused(a *stint.Answer) bool { return a.Err == nil && !a.Allowed && a.Limit != nil }
 
-// charges appends the calls that charge what g asks for, if it is refused.
+// charges appends the calls that charge g's units, if it is refused.
 func (t *evaluation) charges(g *group, calls []stint.HoldCall) []stint.HoldCall {
 	for i := range g.request.Asks {
 		if cost := t.chargedCost(g, i); cost > 0 {
@@ -66,8 +66,8 @@ func (t *evaluation) charges(g *group, calls []stint.HoldCall) []stint.HoldCall 
 	return calls
 }
 
-// showCharged shows in the answer of g how its keys stand after calls, which charges made. It
-// returns the other calls.
+// showCharged puts the state of g's keys after calls, which charges returned, into g's answer. It returns the
+// other calls.
 func (g *group) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	for i := range g.request.Asks {
 		a := &g.request.Asks[i]
@@ -82,7 +82,7 @@ func (g *group) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	return calls
 }
 
-// concludeCall changes the answer of g, which is enforced, to that of a call of Envoy's service.
+// concludeCall turns the answer of g, which is enforced, into the answer to a call of Envoy's service.
 func (g *group) concludeCall() {
 	if g.answer.Outcome == stint.Banned && g.answer.Limit == nil {
 		g.bannedAlone()
@@ -90,8 +90,8 @@ func (g *group) concludeCall() {
 	g.refuseSpent()
 }
 
-// bannedAlone makes the answer of g, in which a ban that runs refuses all, one about the key that is
-// banned. The others were not asked.
+// bannedAlone reduces the answer of g, in which a running ban refuses all, to the banned key. The others were
+// not asked.
 func (g *group) bannedAlone() {
 	d := &g.answer.Decision
 	for i := range g.answer.Each {
@@ -102,7 +102,7 @@ func (g *group) bannedAlone() {
 	}
 }
 
-// refuseSpent refuses what g allows although not one unit is left; see refuseSpent.
+// refuseSpent calls the function refuseSpent for each ask of g.
 func (g *group) refuseSpent() {
 	spent := false
 	for i := range g.answer.Each {
@@ -126,9 +126,9 @@ func refuseSpent(rule *rules.Rule, a *stint.Ask, d *stint.Decision) bool {
 	return true
 }
 
-// settleCall does what is left to do about a call of Envoy's service when its limits have answered.
-// A call that is allowed gives back what it wants to. What a refused call took is given back, unless each
-// descriptor is decided by itself. Units that were refused are charged if their rule says so.
+// settleCall finishes a call of Envoy's service when its limits have answered. An allowed call makes the
+// refunds that it asks for. A refused call gets its units back, unless each descriptor is decided by itself.
+// Refused units are charged if their rule says so.
 func (s *Server) settleCall(ctx context.Context, t *evaluation, at time.Time) {
 	each := t.in.Descriptors.Each
 	if len(t.back) > 0 && (t.Allowed || each) {
@@ -145,7 +145,7 @@ func (s *Server) settleCall(ctx context.Context, t *evaluation, at time.Time) {
 	t.showCharged(charges)
 }
 
-// charge makes calls, which charge what was refused.
+// charge makes calls, which charge refused units.
 func (s *Server) charge(ctx context.Context, calls []stint.HoldCall, at time.Time) {
 	if len(calls) == 0 {
 		return
@@ -161,7 +161,7 @@ func (s *Server) charge(ctx context.Context, calls []stint.HoldCall, at time.Tim
 	}
 }
 
-// refusedCharges are the calls that charge what the groups of t that are enforced were refused.
+// refusedCharges returns the calls that charge the refused units of t's enforced groups.
 func (t *evaluation) refusedCharges() (calls []stint.HoldCall) {
 	for i := range t.groups {
 		if g := &t.groups[i]; !g.inShadow() && refused(&g.answer) {
@@ -196,7 +196,7 @@ func (t *evaluation) showCharged(calls []stint.HoldCall) {
 	}
 }
 
-// keepLeft keeps what remains before the first charge.
+// keepLeft records the remaining units before the first charge.
 func (t *evaluation) keepLeft() {
 	if t.Left != nil {
 		return
@@ -207,8 +207,8 @@ func (t *evaluation) keepLeft() {
 	}
 }
 
-// takeBack gives back what the groups of t that were allowed took: all, because t could not be
-// decided, or what is not charged if it is refused.
+// takeBack refunds the units of t's allowed groups: all, if t could not be decided, or those that a refused
+// call is not charged.
 func (s *Server) takeBack(ctx context.Context, t *evaluation, all bool) {
 	for i := range t.groups {
 		g := &t.groups[i]
@@ -232,9 +232,8 @@ func (s *Server) takeBack(ctx context.Context, t *evaluation, all bool) {
 	}
 }
 
-// giveUnits gives back the units of t.back, and finds how their keys stand then. If the store fails,
-// they go back to this instance's share, as units do that it takes without the store, unless
-// on_store_error denies.
+// giveUnits refunds the units of t.back, and reads the state of their keys. If the store fails, they go back
+// to this instance's share, like units taken without the store, unless on_store_error denies.
 func (s *Server) giveUnits(ctx context.Context, t *evaluation, at time.Time) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()

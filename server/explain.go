@@ -19,7 +19,7 @@ import (
 type explanation struct {
 	adminapi.Explanation
 	rules     []explainedRule
-	concluded Verdict // zero: a list, a ban by hand, a switch or the store's failure decides
+	concluded Verdict // zero: a list, a manual ban, a switch or the store's failure decides
 }
 
 type explainedRule struct {
@@ -27,12 +27,12 @@ type explainedRule struct {
 	record stint.Record  // of a rule with a penalty
 	policy stint.OnError // decides without the store, in place of limits; OnErrorLocal: the limits decide
 	from   *rules.Rule
-	costBy string // what the cost is estimated by; empty: it is no estimate
+	costBy string // how the cost is estimated; empty: it is not an estimate
 }
 
-// Explain returns what would be decided about in, and why. It takes nothing. A request
-// without a route is treated as one that comes through the gateway. The error wraps
-// stint.ErrRequest if in is malformed or ambiguous; any other means that the store did not tell.
+// Explain returns the decision that in would get, and why. It charges nothing. A request without a route is
+// treated as one that comes through the gateway. The error wraps stint.ErrRequest if in is malformed or
+// ambiguous; any other means that the store did not answer.
 func (s *Server) Explain(ctx context.Context, in *rules.Input) (*adminapi.Explanation, error) {
 	x, err := s.explain(ctx, in)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 	return x, nil
 }
 
-// tellNeeds says that the client must be known to tell whether a request by HTTP is allowed. A check of an
-// operation may have none.
+// tellNeeds adds that an HTTP request needs a known client to be decided. A check of an operation may have
+// none.
 func (x *explanation) tellNeeds(in *rules.Input, all []rules.RuleExplanation) {
 	const client = "client.ip"
 	needs := func(e rules.RuleExplanation) bool {
@@ -190,7 +190,7 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 }
 
 func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
-	if len(asks) == 0 { // it looks for bans only
+	if len(asks) == 0 { // it only looks for bans
 		return nil
 	}
 	out := make([]stint.Decision, len(asks))
@@ -310,8 +310,7 @@ func spell(us int64) string {
 	return (time.Duration(us) * time.Microsecond).Round(time.Millisecond).String()
 }
 
-// conclude sets the result: what the same pipeline as a decision's makes of what limits and records
-// say now.
+// conclude sets the result: it feeds the present state of limits and records into the pipeline of decisions.
 func (x *explanation) conclude(ctx context.Context, s *Server, set *rules.Set, v *lookup.View, in *rules.Input) error {
 	t := evaluation{in: in}
 	if in.Request != nil {
@@ -362,7 +361,7 @@ func (x *explanation) deny(t *evaluation) {
 	}
 }
 
-// sayQuotas names the rules whose refusal does not count, because others with quota_mode allow.
+// sayQuotas names the rules whose refusal does not count, because other rules with quota_mode allow.
 func (x *explanation) sayQuotas(t *evaluation) {
 	for i := range t.groups {
 		if g := &t.groups[i]; g.quota && t.Allowed && !g.inShadow() && !g.answer.Allowed {

@@ -54,17 +54,17 @@ func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
 	s.log.Log(context.Background(), level, "circuit breaker", "state", to.String())
 }
 
-// remembers reports whether refusals are to be remembered.
+// remembers reports whether refusals are remembered.
 func (s *Server) remembers() bool { return s.fleet.IsLayered() && s.settings.RememberedDenials > 0 }
 
-// taken is what an allowed request took: that of its groups that were allowed. ending has what it
-// holds; nil: it holds nothing, or others settle that.
+// taken has the units that an allowed request took in its allowed groups. ending has its holds; nil: it holds
+// nothing, or others settle its holds.
 type taken struct {
 	groups []group
 	ending *ending
 }
 
-// ask is the ask whose place in the evaluation is i, of those in t.
+// ask is the ask of t whose place in the evaluation is i.
 func (t taken) ask(i int) *stint.Ask {
 	for g := range t.groups {
 		r := &t.groups[g]
@@ -78,7 +78,7 @@ func (t taken) ask(i int) *stint.Ask {
 	return nil
 }
 
-// refund returns what t took to where it was taken, and gives back what it holds.
+// refund returns t's units to where they were taken, and releases its holds.
 func (s *Server) refund(ctx context.Context, t taken) error {
 	var err error
 	for i := range t.groups {
@@ -89,8 +89,8 @@ func (s *Server) refund(ctx context.Context, t taken) error {
 	return err
 }
 
-// refundGroup refunds the asks of g but those that stay. A place in the queue of a leaky bucket stays
-// taken: the requests behind may have it already, so it would be given twice.
+// refundGroup refunds the asks of g but those that stay. A place in the queue of a leaky bucket stays taken:
+// requests behind it may have it already, so it would be given twice.
 func (s *Server) refundGroup(ctx context.Context, g *group, e *ending, stays func(i int) bool) error {
 	var err error
 	r := stint.Request{At: g.request.At}
@@ -116,12 +116,12 @@ func (s *Server) refundGroup(ctx context.Context, g *group, e *ending, stays fun
 	return errors.Join(err, stint.Refund(ctx, s.fleet, &r))
 }
 
-// isRefundable reports whether a took units that can be given back.
+// isRefundable reports whether a took units that can be refunded.
 func isRefundable(a *stint.Ask) bool {
 	return a.Units() > 0 && a.Limit.Spec().Algorithm != stint.LeakyBucket
 }
 
-// giveBack gives back what a request holds that did not take place. e may be nil.
+// giveBack releases the holds of a request that did not take place. e may be nil.
 func (s *Server) giveBack(ctx context.Context, e *ending) {
 	if e == nil || !e.holds {
 		return

@@ -13,12 +13,11 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Open reads the certificates, tokens, secrets and keys of tokens that the settings name.
-// Run does it if it was not done. Before it, no token is valid, requests have no claims, a
-// request that needs a secret is an error, and upstreams and webhooks with TLS files are not
-// reached.
-// Open returns an error if a file is wrong, or if the rules need secrets that the settings
-// do not have. When it returns, what StateDir holds is in force.
+// Open reads the certificates, tokens, secrets and keys of tokens that the settings name. Run calls it if
+// nobody has. Before Open, no token is valid, requests have no claims, a request that needs a secret is an
+// error, and upstreams and webhooks with TLS files are not reached. Open returns an error if a file is wrong,
+// or if the rules need secrets that the settings do not have. When it returns, the state in StateDir is in
+// force.
 func (s *Server) Open() error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -76,7 +75,7 @@ func (s *Server) Open() error {
 // lookEvery is how often these files are checked.
 const lookEvery = 5 * time.Second
 
-// watchFiles reloads the files that Open has read when they change, until ctx is done.
+// watchFiles reloads the files of Open when they change, until ctx is done.
 func (s *Server) watchFiles(ctx context.Context) {
 	s.tellOfStore()
 	every(ctx, lookEvery, func() {
@@ -85,9 +84,8 @@ func (s *Server) watchFiles(ctx context.Context) {
 	})
 }
 
-// ReloadFiles reads all files that Open has read again, even if they have not changed. Run
-// and Follow read changed files every 5 seconds. If a file is wrong, the error is logged
-// and the former content stays in use.
+// ReloadFiles reads all files of Open again, even if they have not changed. Run and Follow read changed files
+// every 5 seconds. If a file is wrong, the error is logged and the former content stays in use.
 func (s *Server) ReloadFiles() { s.reloadFiles(true) }
 
 func (s *Server) reloadFiles(asked bool) {

@@ -15,14 +15,13 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// noticed is what requests under one set of rules showed: about forwarding headers, limits that are
-// held, and routes.
+// noticed has what requests under one set of rules revealed about forwarding headers, held limits and routes.
 type noticed struct {
 	forwarded, unheld sync.Once
-	impatient         sync.Map // of the rules of which that was found
+	impatient         sync.Map // the rules for which this was found
 	mu                sync.Mutex
-	endpoints         map[string]bool // the first that rules met and do not know
-	found             []rules.Finding // at most one of each, or of each and each rule
+	endpoints         map[string]bool // the first that rules met and did not know
+	found             []rules.Finding // at most one for each code, or for each code and rule
 }
 
 func (n *noticed) add(f rules.Finding) {
@@ -31,8 +30,8 @@ func (n *noticed) add(f rules.Finding) {
 	n.found = append(n.found, f)
 }
 
-// Findings returns settings and rules that work but probably not as they were meant: those
-// found at the start, in the rules in force, and while these have been in force.
+// Findings returns settings and rules that are valid but probably not meant: those found at the start, in the
+// rules in force, and while these have been in force.
 func (s *Server) Findings() []rules.Finding {
 	controls := s.control.Findings()
 	set := s.set.Load()
@@ -48,8 +47,8 @@ func (s *Server) Findings() []rules.Finding {
 	return slices.Concat(beside, s.settings.Findings(set.Set), set.Findings, set.noticed.found, controls)
 }
 
-// holdsFinding finds that this instance has room for few more holds of its own. What Redis holds takes
-// none of it.
+// holdsFinding finds that this instance has little room left for its own holds. Holds in Redis take none of
+// it.
 func (s *Server) holdsFinding() (f rules.Finding, near bool) {
 	m := s.local
 	if !s.fleet.IsLayered() {
@@ -92,8 +91,8 @@ func (s *Server) foundForwarded(set *served, from, header string) {
 	set.noticed.add(f)
 }
 
-// noticeUnheld finds a rule with limits that are held which met a request that holds nothing, because
-// its end is not seen. It is logged once for each set of rules.
+// noticeUnheld finds a rule with held limits that met a request that holds nothing, because its end is not
+// seen. It is logged once for each set of rules.
 func (s *Server) noticeUnheld(set *served, t *evaluation) {
 	if t.holds != (stint.HoldID{}) {
 		return
@@ -117,8 +116,8 @@ func (s *Server) foundUnheld(set *served, r *rules.Rule, l *stint.Limit) {
 	set.noticed.add(f)
 }
 
-// takesRoute finds rules with tokens that apply to a request on a route which gives up before its
-// client does. If all routes do, the settings' findings say so already. It is logged once for each rule.
+// takesRoute finds rules with tokens that apply to a request whose route gives up before its client does. If
+// all routes do, a finding about the settings says so already. It is logged once for each rule.
 func (n *noticed) takesRoute(s *config.Settings, route *config.Route, all []*rules.Rule, log *slog.Logger) {
 	if route == nil || !s.IsImpatient(route) {
 		return
@@ -136,7 +135,7 @@ func (n *noticed) takesRoute(s *config.Settings, route *config.Route, all []*rul
 	}
 }
 
-// foundUnread finds a rule whose costs no response has said. It is logged.
+// foundUnread finds a rule for which no response reported a cost. It is logged.
 func (s *Server) foundUnread(r *rules.Rule) {
 	where := "cost_after"
 	if r.After == "" {
@@ -148,11 +147,11 @@ func (s *Server) foundUnread(r *rules.Rule) {
 	s.set.Load().noticed.add(f)
 }
 
-// maxEndpoints is how many endpoints are found that rules do not know: clients choose paths.
+// maxEndpoints bounds the unknown endpoints that are found: clients choose paths.
 const maxEndpoints = 8
 
-// endpoint finds a rule whose preset for tokens does not know what an endpoint costs that an upstream
-// serves. Each of the first is logged once.
+// endpoint finds a rule whose preset for tokens does not know the cost of an endpoint that an upstream
+// serves. Each of the first maxEndpoints is logged once.
 func (n *noticed) endpoint(log *slog.Logger, r *rules.Rule, e rules.Endpoint, method, path string) {
 	what := r.Name + " " + method + " " + path
 	n.mu.Lock()

@@ -17,14 +17,14 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Gateway returns the handler that limits requests and passes them on to the upstreams of
-// the routes. A request that no route matches is counted, too, and answered with 404. gRPC
-// clients are refused with a gRPC status; see httplimit.GRPC.
+// Gateway returns the handler that limits requests and passes them on to the upstreams of the routes. A
+// request that matches no route counts, too, and gets 404. gRPC clients are refused with a gRPC status; see
+// httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
 	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.tracing.requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))))
 }
 
-// inErrorFormat has next answer in the format of errors that the rules have when a request comes.
+// inErrorFormat makes next answer in the error format of the rules in force when a request comes.
 func inErrorFormat(current func() *rules.Set, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := current().Errors; f != nil {
@@ -47,7 +47,7 @@ func (s *Server) middleware(decide httplimit.Decide) httplimit.Middleware {
 	}
 }
 
-// decideHTTP is Decide for the gateway's middleware, which can delay r for so long.
+// decideHTTP is Decide for the gateway's middleware, which can delay r by up to maxDelay.
 func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
 	s.notice(r)
 	x := exchangeOf(r)
@@ -61,7 +61,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	}
 	route := s.takeRoute(x, host, target.Path)
 	if r.Host == "" && x != nil && x.route != nil {
-		host = httpfield.CanonicalHost(x.route.Upstream.Host) // which the upstream will get
+		host = httpfield.CanonicalHost(x.route.Upstream.Host) // the upstream will get it
 	}
 	in := rules.Input{
 		Request: &rules.Request{
@@ -182,7 +182,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	}
 	if a.Delay > 0 {
 		a.Shape = true
-		if delaying == 1 { // a turn in one of several queues would be too early for another
+		if delaying == 1 { // with several queues, a turn in one would be too early for another
 			httplimit.Internal(friend.Of{}).SetQueue(&a, places.QueueOf(v.taken.ask(last)))
 		}
 		taken := v.taken
@@ -215,9 +215,9 @@ func (s *Server) upstreams() http.Handler {
 	})
 }
 
-// takeHeaders moves the headers about limits from h into x. A ReverseProxy would add the
-// upstream's of the same names to them, and clears them if the upstream sends a 1xx first. So
-// they go into the upstream's response instead, where they replace its own.
+// takeHeaders moves the headers about limits from h into x. A ReverseProxy would add the upstream's headers
+// of the same names, and clears h if the upstream sends a 1xx first. So they go into the upstream's response
+// instead, where they replace its own.
 func (x *exchange) takeHeaders(h http.Header) {
 	x.headers = make(http.Header, len(h))
 	maps.Copy(x.headers, h)

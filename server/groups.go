@@ -8,16 +8,15 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// group is one request to the store. Of an HTTP request or a check there is one group of all rules
-// that are enforced, and one of each rule in shadow mode. Of a call of Envoy's service there may be
-// more; see apart.
+// group is one request to the store. An HTTP request or a check has one group with all enforced rules, and
+// one for each rule in shadow mode. A call of Envoy's service may have more; see apart.
 type group struct {
 	request stint.Request
 	rules   []*rules.Rule
 	places  []int // of its asks in the evaluation; nil: all of them
 	answer  stint.Answer
-	quota   bool              // it refuses only if all others like it do, too; in shadow mode it never does
-	charged *[]stint.HoldCall // in shadow mode: the calls that charged what was refused
+	quota   bool              // it refuses only together with all others like it; in shadow mode never
+	charged *[]stint.HoldCall // in shadow mode: the calls that charged refused units
 }
 
 // inShadow reports whether g is one rule in shadow mode.
@@ -28,7 +27,7 @@ func (g *group) holds() bool {
 	return slices.ContainsFunc(g.request.Asks, func(a stint.Ask) bool { return isHeld(&a) })
 }
 
-// mayHold reports whether the store may have allowed g: it was asked, and has not refused.
+// mayHold reports whether the store may have allowed g: it was asked, and did not refuse.
 func (g *group) mayHold() bool {
 	if g.answer.Err != nil {
 		return g.answer.Err != errNotAskedNow
@@ -39,9 +38,9 @@ func (g *group) mayHold() bool {
 // allowed reports whether the store has allowed g, so that its units are taken.
 func (g *group) allowed() bool { return g.answer.Err == nil && g.answer.Allowed }
 
-// apart reports whether the i-th ask is in a group of its own, and quota whether that refuses only
-// with all others like it. In a call of Envoy's service these are the asks of rules with quota_mode,
-// those that take nothing and, if each descriptor is decided by itself, all.
+// apart reports whether the i-th ask is in a group of its own, and whether that group refuses only together
+// with all others like it (quota). In a call of Envoy's service, groups of their own have the asks of rules
+// with quota_mode, those that take nothing and, if each descriptor is decided by itself, all.
 func (t *evaluation) apart(i int) (apart, quota bool) {
 	rule, d := t.Rules[i], t.in.Descriptors
 	if d == nil || rule.Descriptor == nil {
@@ -88,10 +87,10 @@ func (t *evaluation) anyApart() bool {
 	return false
 }
 
-// divideApart makes a group of the rules that are decided together, if there are any, and groups of
-// the others: one of each rule or, of a call of Envoy's service, of each key of a rule.
+// divideApart makes a group of the rules that are decided together, if there are any, and a group for each
+// other rule or, in a call of Envoy's service, for each key of such a rule.
 func (t *evaluation) divideApart() {
-	last := -1 // the ask before, if it is in the last group
+	last := -1 // the previous ask, if it is in the last group
 	for i, rule := range t.Rules {
 		g := &t.groups[0]
 		apart, quota := t.apart(i)
@@ -116,7 +115,7 @@ func (t *evaluation) divideApart() {
 	}
 }
 
-// soonest is the shortest decision_timeout of the rules that are enforced; 0: none has one.
+// soonest is the shortest decision_timeout of the enforced rules; 0: none has one.
 func soonest(all []*rules.Rule) time.Duration {
 	var least time.Duration
 	for _, r := range all {
@@ -127,7 +126,7 @@ func soonest(all []*rules.Rule) time.Duration {
 	return least
 }
 
-// unasked is how many descriptors ask nothing, or give back, in a call whose rules all refuse only
+// unasked is how many descriptors ask nothing or refund units, in a call whose rules all refuse only
 // together: these are not over a limit.
 func (t *evaluation) unasked() (n int) {
 	if d := t.in.Descriptors; d == nil || !d.Quota {
@@ -141,8 +140,8 @@ func (t *evaluation) unasked() (n int) {
 	return n
 }
 
-// common is the answer of the groups that are enforced: of those that refuse the request, the gravest
-// and strictest, with the longest RetryAfter of all that refuse; of those that allow it, the strictest.
+// common is the answer of the enforced groups: of the refusals, the gravest and strictest, with the longest
+// RetryAfter of all refusals; without any, the strictest of those that allow.
 func (t *evaluation) common() stint.Decision {
 	var one *group
 	enforced, quotas, spent := 0, t.unasked(), 0

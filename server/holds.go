@@ -17,22 +17,22 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// ending settles what a request holds when the request ends. The zero ending is ready for use,
-// from many goroutines at once: calls for rules in shadow mode may be under way when the request
-// has ended, and what they hold is settled then.
+// ending settles a request's holds when the request ends. The zero ending is ready for use, from many
+// goroutines at once: calls for rules in shadow mode may still be under way at the end, and their holds are
+// settled when they return.
 type ending struct {
 	holds bool // the request may hold something
-	late  bool // rules in shadow mode may hold something that is kept after the end
-	// spared are the budgets that the request did not ask, and may be charged to when it ends.
+	late  bool // holds of rules in shadow mode may be kept after the end
+	// spared are the budgets that the request did not ask, but may be charged to when it ends.
 	spared []rules.Spared
 
 	mu     sync.Mutex
 	kept   []kept
 	ended  bool
-	result *result // for what is late; nil: the request did not take place
+	result *result // for late holds; nil: the request did not take place
 }
 
-// kept is what a request holds by the rules of one call of the store.
+// kept are a request's holds from one call of the store.
 type kept struct {
 	reservation *stint.Reservation
 	asks        []stint.Ask
@@ -40,15 +40,15 @@ type kept struct {
 	counters    ruleCounters
 }
 
-// result is how a request ended that took place.
+// result is how a request that took place ended.
 type result struct {
 	rules.Response
 	failed func(error) // receives what goes wrong
-	// unread is called once for a rule if no response says what requests did cost.
+	// unread is called once for a rule if no response reports the cost of its request.
 	unread func(*rules.Rule)
-	// announced is where it is kept what was charged for an answer that is made later.
+	// announced keeps the charges for answers that are made later.
 	announced stint.Store
-	// unknown is called for a rule with tokens that does not know what the endpoint costs.
+	// unknown is called for a rule with tokens that does not know the endpoint's cost.
 	unknown func(*rules.Rule)
 }
 
@@ -56,7 +56,7 @@ type result struct {
 // longer is made in the background.
 const settleTimeout = time.Second
 
-// keep has k settled when the request ends: now, if it has ended.
+// keep settles k when the request ends: now, if it has ended.
 func (e *ending) keep(ctx context.Context, k kept) {
 	if k.reservation == nil {
 		return
@@ -73,7 +73,7 @@ func (e *ending) keep(ctx context.Context, k kept) {
 	}
 }
 
-// end settles everything by how the request ended. nil gives all back.
+// end settles everything by how the request ended. nil releases everything.
 func (e *ending) end(ctx context.Context, how *result) error {
 	all := e.close(how)
 	if len(all) == 0 {
@@ -88,17 +88,17 @@ func (e *ending) end(ctx context.Context, how *result) error {
 	return err
 }
 
-// refused gives back what rules in shadow mode hold for a request that others refuse. The request
-// does not wait for the store.
+// refused releases the holds of rules in shadow mode for a request that others refuse. The request does not
+// wait for the store.
 func (e *ending) refused() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // so that the Limiter settles in the background
 	for _, k := range e.close(nil) {
-		_ = k.settle(ctx, nil) // what is lost has run out
+		_ = k.settle(ctx, nil) // a hold that is lost has run out
 	}
 }
 
-// close returns what is to be settled by how; nil if that was done before.
+// close returns the holds to settle by how; nil if that was done before.
 func (e *ending) close(how *result) []kept {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +115,7 @@ func (e *ending) close(how *result) []kept {
 	return all
 }
 
-// settle ends k. An error means that something is not charged.
+// settle settles k. An error means that something was not charged.
 func (k *kept) settle(ctx context.Context, how *result) error {
 	costs := make([]int64, len(k.asks))
 	var last *rules.Rule
@@ -126,7 +126,7 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		if how == nil || !isBudget(a) {
 			continue
 		}
-		if rule != last || how.Endpoint.IsBatch() && rule.After == "" { // which costs what each budget held
+		if rule != last || how.Endpoint.IsBatch() && rule.After == "" { // such a rule costs what each budget held
 			last = rule
 			cost, known = k.costAfter(rule, how, a.Units())
 		}
@@ -152,7 +152,7 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 	return nil
 }
 
-// announce keeps what was charged for an answer that is made later.
+// announce records the charges for an answer that is made later.
 func (k *kept) announce(ctx context.Context, how *result, costs []int64) (err error) {
 	for i := range k.asks {
 		a, rule := &k.asks[i], k.rules[i]
@@ -167,8 +167,8 @@ func (k *kept) announce(ctx context.Context, how *result, costs []int64) (err er
 	return err
 }
 
-// unchargedError says that something of a request is not charged: err. Its text has no key, because
-// the log may not show keys as they are.
+// unchargedError says that a part of a request was not charged, because of err. Its text has no key, because
+// the log may have to hide keys.
 type unchargedError struct {
 	rule, key string // of one of its asks
 	err       error
@@ -186,7 +186,7 @@ func (s *Server) logUncharged(text string, err error) {
 	s.sampled.log(slog.LevelError, text, text, args...)
 }
 
-// lostLater logs and counts a settlement that was kept, and was lost before the store answered.
+// lostLater logs and counts a settlement that waited in memory and was lost before the store answered.
 func (s *Server) lostLater(l *stint.Limit, err error) {
 	rule := ruleOf(l)
 	if c := s.set.Load().holds[rule]; c != nil {
@@ -196,8 +196,8 @@ func (s *Server) lostLater(l *stint.Limit, err error) {
 	s.sampled.log(slog.LevelError, text, text, "rule", rule, "error", err)
 }
 
-// costAfter is what the request cost under rule, if that says what requests cost. The request was
-// estimated to cost so much.
+// costAfter returns the request's final cost under rule, if rule finds one. estimate is the cost as it was
+// estimated.
 func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost int64, known bool) {
 	if !knowsCost(rule) {
 		return 0, false
@@ -210,7 +210,7 @@ func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost in
 		how.unknown(rule)
 	}
 	if how.Endpoint.IsBatch() && rule.After == "" && how.Status != 0 && how.Status < 400 {
-		return estimate, true // no response to this request says what the parts will use
+		return estimate, true // no response to this request reports the usage of the parts
 	}
 	if estimate == 0 && rule.Cost == "" && rule.After == "" && !known && how.Events == 0 {
 		return 0, true // a request without a body, such as for a list of models, costs no tokens
@@ -226,7 +226,7 @@ func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost in
 	return cost, true
 }
 
-// knowsCost reports whether rule says what a request did cost.
+// knowsCost reports whether rule finds the final cost of requests.
 func knowsCost(rule *rules.Rule) bool { return rule.After != "" || rule.Tokens.API != rules.NoTokens }
 
 // isBudget reports whether a holds units whose cost is known at the end.
@@ -250,7 +250,7 @@ func (k *kept) each(f func(*holdCounters)) {
 	}
 }
 
-// settlesAtEnd has what r holds settled when it ends, if v let it pass.
+// settlesAtEnd settles r's holds when it ends, if v let it pass.
 func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httplimit.Answer) {
 	if x == nil || !v.Allowed || !x.ending.holds && len(x.ending.spared) == 0 {
 		return
@@ -273,7 +273,7 @@ func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httpl
 	}
 }
 
-// addUsage has the response read for what rule looks for.
+// addUsage makes the response be read for the fields that rule needs.
 func addUsage(a *httplimit.Answer, rule *rules.Rule) {
 	if rule.Mode == rules.Off {
 		return
@@ -285,7 +285,7 @@ func addUsage(a *httplimit.Answer, rule *rules.Rule) {
 	}
 }
 
-// resultOf is how the request of x ended; nil: it did not reach the upstream.
+// resultOf returns how the request of x ended; nil: it did not reach the upstream.
 func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response) *result {
 	how := &result{
 		Response:  rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
@@ -315,8 +315,8 @@ func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response
 	return how
 }
 
-// acceptReadable leaves in Accept-Encoding the encodings in which the usage in a response can be
-// read. The response passes as the upstream encodes it.
+// acceptReadable leaves in Accept-Encoding the encodings that can be read for usage. The response passes as
+// the upstream encodes it.
 func acceptReadable(h http.Header) {
 	lines, ok := h["Accept-Encoding"]
 	if !ok {

@@ -15,8 +15,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// noRequest is the reason why a well-formed check does not describe a request that a server
-// decides about.
+// noRequest is the error of a well-formed check that does not describe a request that a server decides about.
 type noRequest struct{ error }
 
 func (e noRequest) Unwrap() error { return e.error }
@@ -28,20 +27,19 @@ type checkInput struct {
 	timed  bool  // whether it was given
 	costed bool  // whether cost was given
 
-	// way is what to do. hold is the name of the hold of an event, or, of a check, how long it
-	// holds: holdFor.
+	// way is what to do. hold is the hold's name in an event; in a check it is how long to hold, and holdFor
+	// has that.
 	way     way
 	hold    string
 	holdFor time.Duration
 
-	// request is what Input.Request points to, if it is known, and header has room for its
-	// headers.
+	// Input.Request points to request, if it is known. header has room for its headers.
 	request rules.Request
 	header  http.Header
 	err     error // set if a batch goes on without this check
 }
 
-// way is what a check or an event wants.
+// way is what a check or an event asks for.
 type way uint8
 
 const (
@@ -75,8 +73,8 @@ func newInputReader(data string) (*inputReader, error) {
 	return &inputReader{Reader: r}, nil
 }
 
-// readCheckInput reads one JSON object strictly: if a field is misspelled, the check must not
-// be counted without it. Errors wrap stint.ErrRequest.
+// readCheckInput reads one JSON object strictly: a check with a misspelled field must not count without that
+// field. Errors wrap stint.ErrRequest.
 func readCheckInput(data []byte) (*checkInput, error) {
 	r, err := newInputReader(string(data))
 	if err != nil {
@@ -157,7 +155,7 @@ var (
 	errTwoWays = errors.New("want only one of hold, charge, settle and renew")
 )
 
-// isCheck returns an error if q can only be an event of a simulation.
+// isCheck returns an error if only a simulation may have q.
 func (q *checkInput) isCheck() error {
 	switch {
 	case q.timed:
@@ -206,8 +204,8 @@ func (r *inputReader) client() (netip.Addr, error) {
 	return address.Plain(a), err
 }
 
-// seeThrough makes the client one of IPv4, as logs and lists are to show it, if set knows that its
-// address is of NAT64.
+// seeThrough replaces a NAT64 address of the client, as set knows them, by its IPv4 address, for logs and
+// lists.
 func (t *evaluation) seeThrough(set *served) {
 	if client := set.Client(t.in); client != t.in.Addr() {
 		in := *t.in // the caller's stays

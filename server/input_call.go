@@ -19,10 +19,10 @@ var (
 	overrideFields   = []string{"name", "requests_per_unit", "unit"}
 )
 
-// costOfCall is the Cost of a descriptor that says none.
+// costOfCall is the Cost of a descriptor that has none.
 const costOfCall = -1
 
-// aCall makes q one.
+// aCall makes q a call.
 func (q *checkInput) aCall() *rules.Descriptors {
 	if q.Descriptors == nil {
 		q.Descriptors = &rules.Descriptors{}
@@ -30,7 +30,7 @@ func (q *checkInput) aCall() *rules.Descriptors {
 	return q.Descriptors
 }
 
-// completeCall checks q's call, and gives the cost of q to the descriptors that say none.
+// completeCall checks q's call, and gives q's cost to the descriptors that have none.
 func (q *checkInput) completeCall() error {
 	switch {
 	case q.Descriptors.Domain == "":
@@ -101,13 +101,13 @@ func (r *inputReader) entry(d *rules.Descriptor) error {
 	return nil
 }
 
-// timeUnits are those of Envoy's service.
+// timeUnits are the units of time of Envoy's service.
 var timeUnits = map[string]rules.Unit{
 	"second": rules.Second, "minute": rules.Minute, "hour": rules.Hour,
 	"day": rules.Day, "week": rules.Week, "month": rules.Month, "year": rules.Year,
 }
 
-// override reads a limit in place of that of the rules.
+// override reads a limit that replaces the rules' limit.
 func (r *inputReader) override(l *rules.DescriptorLimit) error {
 	err := r.Fields(overrideFields, func(i int) error {
 		switch overrideFields[i] {

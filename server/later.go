@@ -10,22 +10,22 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Some answers are made after the response to the request for them: background responses, batches,
-// and streams that a client has left. Such a request is charged an estimate. When an answer is read
-// later that says what it used, what it used beyond that is charged, once, however often it is read.
+// Some answers are made after the response to their request: background responses, batches, and streams that
+// a client has left. Such a request is charged an estimate. When the answer is read later and reports its
+// usage, the usage beyond the estimate is charged, once, however often it is read.
 //
-// What the request was charged is kept in the store meanwhile, as the use of a limit that nobody else
-// has: its key is of the caller, the budget and the answer. The first reader takes all that is left
-// of that limit, which can only be taken once.
+// The store keeps the request's charge meanwhile, as usage of a limit of its own: the key is made of the
+// caller, the budget and the answer. The first reader takes all that remains of that limit, so only one
+// reader can.
 
-// announced is the limit that keeps what requests were charged for answers that are made later. Its
-// period is how long after the request the rest is charged.
+// announced is the limit that keeps the charges for answers that are made later. Its period is how long after
+// the request the rest is charged.
 var announced = stint.MustLimit("later: 4503599627370495 per 7d sliding_log")
 
-// laterAsk is a budget that an answer is charged to.
+// laterAsk is a budget to which an answer is charged.
 type laterAsk rules.Spared
 
-// ask asks about what was charged for the answer with this ID.
+// ask is the request about the charge for the answer with this ID.
 func (l *laterAsk) ask(id string, cost int64) *stint.Request {
 	sum := sha256.New()
 	for _, part := range []string{l.Key, l.Limit.ID(), id} {
@@ -35,14 +35,14 @@ func (l *laterAsk) ask(id string, cost int64) *stint.Request {
 	return &stint.Request{Asks: []stint.Ask{{Key: hex.EncodeToString(sum.Sum(nil)), Limit: announced, Cost: cost, Peek: cost == 0, OnError: stint.OnErrorDeny}}}
 }
 
-// announce keeps that so much was charged to l for the answer with this ID.
+// announce records the units charged to l for the answer with this ID.
 func (l *laterAsk) announce(ctx context.Context, store stint.Store, id string, charged int64) error {
 	_, err := stint.NewLimiter(store).Take(ctx, l.ask(id, max(1, charged)), nil)
 	return err
 }
 
-// read charges what the answer with this ID used beyond what was charged for it, if this is the first
-// to read it.
+// read charges the usage of the answer with this ID beyond its earlier charge, if this is the first to read
+// it.
 func (l *laterAsk) read(ctx context.Context, store stint.Store, id string, used int64) error {
 	limiter := stint.NewLimiter(store)
 	d, err := limiter.Take(ctx, l.ask(id, 0), nil)
@@ -57,7 +57,7 @@ func (l *laterAsk) read(ctx context.Context, store stint.Store, id string, used 
 	return err
 }
 
-// readLater charges an answer that how has read to each of the budgets that it spared.
+// readLater charges an answer that how's response has to each of the spared budgets.
 func readLater(ctx context.Context, store stint.Store, spared []rules.Spared, how *result) (err error) {
 	if how == nil || len(spared) == 0 {
 		return nil

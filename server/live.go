@@ -38,7 +38,7 @@ func (s *Server) liveState() live.State {
 	return state
 }
 
-// hostname names this machine to operators.
+// hostname is this machine's name for operators.
 func hostname() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -87,27 +87,27 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 	}
 }
 
-// ruleReader reads the counters of rules. What it returns of a rule only grows while the rule is in
-// force, whatever its mode and its policy become: counts of counters that a change takes away stay, and
-// go on when another change brings the counters back. A rule that is gone is read once more, for what it
-// counted since it was read last. A ruleReader is not for concurrent use.
+// ruleReader reads the counters of rules. A rule's counts only grow while the rule is in force, even if its
+// mode or policy changes: the counts of counters that a change removes stay, and go on when another change
+// brings the counters back. A removed rule is read once more, for its counts since the last read. Not for
+// concurrent use.
 type ruleReader struct {
 	value func(prometheus.Counter) int64
 	rules map[string]*readRule
 	reads int64
 }
 
-// readRule is what was read of a rule.
+// readRule has the counts read of a rule.
 type readRule struct {
 	counts  live.RuleCounts
 	from    ruleParts
 	last    [len(ruleParts{})]int64
-	others  map[prometheus.Counter]int64 // that were in from before
-	inForce int64                        // the last read at which it was
+	others  map[prometheus.Counter]int64 // former ones in from
+	inForce int64                        // the last read at which it was in force
 }
 
-// ruleParts are the counters of a rule; nil: it has none in this mode. partOf is the count that each is
-// a part of.
+// ruleParts are the counters of a rule; nil: it has none in this mode. partOf is the count to which each
+// belongs.
 type ruleParts [14]prometheus.Counter
 
 var partOf = [len(ruleParts{})]int{
@@ -126,7 +126,7 @@ func (c *ruleCounter) parts() ruleParts {
 	}
 }
 
-// read sets the counts of the rules of set, and of those that are gone since the last read.
+// read sets the counts of the rules of set, and of those removed since the last read.
 func (r *ruleReader) read(set *served, to map[string]live.RuleCounts) {
 	r.reads++
 	set.counters.all(func(of *rules.Rule, counter *ruleCounter) {
@@ -139,7 +139,7 @@ func (r *ruleReader) read(set *served, to map[string]live.RuleCounts) {
 		known.change(counter.parts(), r.value)
 	})
 	for _, of := range set.Rules {
-		if known := r.rules[of.Name]; known != nil { // it may be off, and have no counter
+		if known := r.rules[of.Name]; known != nil { // the rule may be off, without a counter
 			known.inForce = r.reads
 		}
 	}
@@ -155,7 +155,7 @@ func (r *ruleReader) read(set *served, to map[string]live.RuleCounts) {
 	}
 }
 
-// change makes r read the counters that are there now.
+// change makes r read the present counters.
 func (r *readRule) change(now ruleParts, value func(prometheus.Counter) int64) {
 	for i, counter := range now {
 		if counter == nil || counter == r.from[i] {

@@ -13,16 +13,16 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// sampledLog logs failures that may last, and what clients can cause. It logs the first line of
-// each kind at once, and then one in each sampleEvery, with the number of lines that it
-// skipped. Otherwise a client that sends a thousand requests could write a thousand lines and
-// hide others among them.
+// sampledLog logs failures that may last, and lines that clients can cause. It logs the first line of each
+// kind at once, and then one in each sampleEvery, with the number of lines skipped. Otherwise a client with a
+// thousand requests could write a thousand lines and hide others among them.
 //
 // Kinds are fixed texts and names from the settings, never parts of a request. It may be used
 // from many goroutines at once.
 type sampledLog struct {
 	to *slog.Logger
-	// hide returns a line of net/http without what the log must not show. nil: it shows all.
+	// hide returns a line of net/http without data that the log must not show. nil: lines are logged as they
+	// are.
 	hide func(line string) string
 
 	mu    sync.Mutex
@@ -96,8 +96,8 @@ func (l *sampledLog) overloaded(reason string) {
 	l.log(slog.LevelWarn, "overloaded: "+reason, "this instance is overloaded, and refuses requests", "reason", reason)
 }
 
-// ambiguity logs which header or parameter a request was refused for, if err is about that. The
-// client does not see it.
+// ambiguity logs for which header or parameter a request was refused, if err is about that. The client does
+// not see it.
 func (l *sampledLog) ambiguity(err error) {
 	var a *rules.AmbiguousError
 	if errors.As(err, &a) {
@@ -115,8 +115,8 @@ func (l *sampledLog) refusedCaller(a *auth.Authenticator, r *http.Request, who a
 	l.log(slog.LevelWarn, text, text, args...)
 }
 
-// errorKinds are the beginnings of lines of net/http that are kinds of their own. All other
-// lines are one kind.
+// errorKinds are the beginnings of net/http's lines that are kinds of their own. All other lines are one
+// kind.
 var errorKinds = [...]string{
 	"http: TLS handshake error", "http: panic serving", "http: Accept error", "http: superfluous response",
 	"http: URL query contains semicolon", "http2: ", "httputil: ReverseProxy read error", "suppressing panic",

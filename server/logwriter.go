@@ -31,8 +31,8 @@ type LogWriter struct {
 	closed  bool
 }
 
-// maxLogWaiting is the number of bytes that wait for a writer: some thousands of lines. Up to
-// as many more may be in a Write.
+// maxLogWaiting bounds the bytes that wait for a writer: some thousands of lines. Up to as many more may be
+// in a Write.
 const maxLogWaiting = 1 << 20
 
 // errLogFull is what Write returns for a line that is dropped.
@@ -45,10 +45,9 @@ func NewLogWriter(to io.Writer) *LogWriter {
 	return w
 }
 
-// Loggers returns Loggers that write lines to w as c says: one for Config.Log, and one for
-// Config.AccessLog, whose lines are dropped before half of the memory for lines that wait is
-// used. So clients that send many requests do not push out other lines, such as those of
-// changes by the admin API.
+// Loggers returns Loggers that write lines to w as c says: one for Config.Log, and one for Config.AccessLog,
+// whose lines may fill only half of the memory for waiting lines. So clients that send many requests do not
+// push out other lines, such as those about changes by the admin API.
 func (w *LogWriter) Loggers(c config.Log) (log, access *slog.Logger) {
 	w.mu.Lock()
 	w.json = c.JSON
@@ -66,7 +65,7 @@ func (a accessLines) Write(line []byte) (int, error) { return a.to.write(line, m
 // that the line was dropped.
 func (w *LogWriter) Write(line []byte) (int, error) { return w.write(line, maxLogWaiting) }
 
-// write is Write, if no more than most bytes wait then.
+// write is Write, if at most most bytes wait afterwards.
 func (w *LogWriter) write(line []byte, most int) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +87,7 @@ func (w *LogWriter) wake() {
 	}
 }
 
-// Dropped returns how many lines were dropped so far.
+// Dropped returns the number of lines dropped so far.
 func (w *LogWriter) Dropped() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

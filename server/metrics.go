@@ -23,9 +23,9 @@ import (
 // metrics are the metrics of a Server. If you add one, add it to docs/metrics.md; a test
 // compares.
 //
-// No label is made of a key, or of anything else that a client can choose: each value would be
-// a series that is kept forever, here and in Prometheus. The only labels that are not fixed in
-// this file are the names of rules and of webhooks.
+// No label has a key, or anything else that a client can choose: each value would be a series that is kept
+// forever, here and in Prometheus. The only labels not fixed in this file are the names of rules and of
+// webhooks.
 type metrics struct {
 	registry *prometheus.Registry
 	epoch    time.Time // see now
@@ -92,7 +92,7 @@ type ruleCounters struct {
 	late  *lateCounters                // nil: there are none
 }
 
-// of is the counter of a rule; nil: the rule is off, or a preview decides.
+// of returns the counter of a rule; nil: the rule is off, or a preview decides.
 func (c ruleCounters) of(r *rules.Rule) *ruleCounter {
 	if known := c.rules[r]; known != nil || c.late == nil || r == nil || r.Descriptor == nil {
 		return known
@@ -100,7 +100,7 @@ func (c ruleCounters) of(r *rules.Rule) *ruleCounter {
 	return c.late.of(r)
 }
 
-// all calls f with each counter that there is.
+// all calls f with each existing counter.
 func (c ruleCounters) all(f func(*rules.Rule, *ruleCounter)) {
 	for r, counter := range c.rules {
 		f(r, counter)
@@ -113,12 +113,12 @@ func (c ruleCounters) all(f func(*rules.Rule, *ruleCounter)) {
 	}
 }
 
-// maxEagerRules is how many rules of Envoy's files have their series from the start. If there are
-// more, most of them never decide anything, and each has its series from its first decision on.
+// maxEagerRules is up to how many rules of Envoy's files have their series from the start. With more rules,
+// most never decide anything, and each gets its series at its first decision.
 const maxEagerRules = 1000
 
-// lateCounters makes the counters of rules of Envoy's files when they decide for the first time. It may
-// be used from many goroutines at once.
+// lateCounters makes the counters of a rule of Envoy's files when it first decides. It may be used from many
+// goroutines at once.
 type lateCounters struct {
 	make func(*rules.Rule) *ruleCounter
 	made sync.Map // by *rules.Rule
@@ -131,7 +131,7 @@ func (l *lateCounters) of(r *rules.Rule) *ruleCounter {
 	if r.Mode == rules.Off {
 		return nil
 	}
-	counter, _ := l.made.LoadOrStore(r, l.make(r)) // of equal names the series are the same
+	counter, _ := l.made.LoadOrStore(r, l.make(r)) // equal names have the same series
 	return counter.(*ruleCounter)
 }
 
@@ -241,8 +241,8 @@ func (m *metrics) handler(errorLog *log.Logger) http.Handler {
 // request, because Prometheus sees no increase in a series that appears as 1. The series of a
 // rule whose name was served before go on.
 //
-// before is what was served until now; nil: nothing was. Its rules that have decided something keep
-// their series, or they would seem to begin anew.
+// before was served until now; nil: nothing was. Those of its rules that have decided something keep their
+// series, which would otherwise seem to start again.
 func (m *metrics) serve(set *rules.Set, before *served) *served {
 	all, holds := ruleCounters{rules: make(map[*rules.Rule]*ruleCounter, len(set.Rules))}, holdsByName{}
 	late := map[string]*rules.Rule{}
@@ -300,10 +300,10 @@ func (m *metrics) counter(r *rules.Rule) *ruleCounter {
 	return c
 }
 
-// forget removes the series of the rules in before whose names are not in now. Otherwise a
-// program that names rules after days or deployments would grow without bound. Requests that
-// such a rule decides now are not counted. The counts of a rule in another mode stay, so that a
-// switch resets nothing.
+// forget removes the series of the rules in before whose names are not in now. Otherwise the metrics of a
+// program that names rules after days or deployments would grow without bound. Requests that a removed rule
+// still decides are not counted. A rule that changes its mode keeps its counts, so that a switch resets
+// nothing.
 func (m *metrics) forget(before, now *rules.Set) {
 	kept := make(map[string]bool, len(now.Rules))
 	for _, r := range now.Rules {
@@ -349,7 +349,7 @@ func (m *metrics) decided(ctx context.Context, start time.Duration, v *Verdict, 
 	}
 }
 
-// countBeside counts the decision of the rules that applied and did not decide.
+// countBeside counts the decision for the rules that applied and did not decide.
 func (v *Verdict) countBeside() {
 	for i, r := range v.Rules {
 		if r == v.Rule || i > 0 && r == v.Rules[i-1] {

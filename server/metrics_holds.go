@@ -10,8 +10,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// holdCounters are the counters of a rule with limits that are held. A nil holdCounters counts
-// nothing.
+// holdCounters are the counters of a rule with held limits. A nil holdCounters counts nothing.
 type holdCounters struct {
 	now                              prometheus.Gauge
 	settled, givenBack, lost         prometheus.Counter
@@ -19,8 +18,7 @@ type holdCounters struct {
 	unitsHeld, unitsUsed, unitsAbove prometheus.Counter
 	unknown                          prometheus.Counter
 
-	// Of responses that are no errors: whether one said what its request did cost, and how many
-	// did not.
+	// Of responses that are not errors: whether one reported its request's cost, and how many did not.
 	read   atomic.Bool
 	unread atomic.Int64
 }
@@ -55,8 +53,7 @@ func (m *metrics) forgetHolds(rule string) {
 // begun counts a request that holds something.
 func (c *holdCounters) begun() { c.now.Inc() }
 
-// ended counts that such a request has ended: whether it took place, and whether the store had
-// lost what it held.
+// ended counts that such a request has ended: whether it took place, and whether the store had lost its hold.
 func (c *holdCounters) ended(tookPlace, lost bool) {
 	c.now.Dec()
 	switch {
@@ -69,7 +66,7 @@ func (c *holdCounters) ended(tookPlace, lost bool) {
 	}
 }
 
-// cost counts what a request held and did cost under one limit.
+// cost counts the held and the final units of a request under one limit.
 func (c *holdCounters) cost(held, used int64) {
 	if c == nil {
 		return
@@ -86,12 +83,11 @@ func (c *holdCounters) costUnknown() {
 	}
 }
 
-// unreadResponses is how many responses must say nothing of their costs, and none any, until that is
-// a finding.
+// unreadResponses is the number of responses, all without a cost, from which on that is a finding.
 const unreadResponses = 20
 
-// responseRead notes whether a response with a status said what its request did cost. never is true
-// once: when many did not, and none did.
+// responseRead records whether a response with this status reported its request's cost. never is true once:
+// when many did not, and none did.
 func (c *holdCounters) responseRead(status int, known bool) (never bool) {
 	switch {
 	case c == nil || status == 0 || status >= 400:

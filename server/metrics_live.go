@@ -7,8 +7,8 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-// liveCollector collects the current state at each scrape. Gauges that each change sets could
-// show both versions, or none.
+// liveCollector collects the current state at each scrape. Gauges set at each change could show both
+// versions, or none.
 type liveCollector struct{ s *Server }
 
 var (

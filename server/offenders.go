@@ -16,7 +16,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// newOffenders returns what counts offenders; nil: nothing does.
+// newOffenders returns the counter of offenders; nil: they are not counted.
 func (s *Server) newOffenders() *offenders.Counter {
 	if s.settings.Offenders == 0 {
 		return nil
@@ -33,7 +33,7 @@ func (s *Server) newOffenders() *offenders.Counter {
 	})
 }
 
-// isOwn reports whether nobody else reports to r.
+// isOwn reports whether only this instance reports to r.
 func isOwn(r Reports) bool {
 	_, own := r.(*reports.Memory)
 	return own
@@ -55,7 +55,7 @@ func (s *Server) countOffenders(start time.Duration, t *evaluation) {
 	s.offenders.Observe(&r)
 }
 
-// countViolation counts a violation by a response to a request of the gateway.
+// countViolation counts a violation by the response to a gateway request.
 func (s *Server) countViolation(x *exchange, w *watching) {
 	if s.offenders == nil {
 		return
@@ -91,8 +91,8 @@ func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adm
 	return &j, nil
 }
 
-// offender is an offender as it is shown, without its count. ok is false if the name is none:
-// another program may have written to the store.
+// offender is an offender as shown, without its count. ok is false if the name is not an offender's: another
+// program may have written to the store.
 func (s *Server) offender(of offenders.Of, name string) (o adminapi.Offender, ok bool) {
 	switch of {
 	case offenders.Keys:
@@ -113,8 +113,8 @@ func (s *Server) offender(of offenders.Of, name string) (o adminapi.Offender, ok
 	return o, true
 }
 
-// offenderHistory answers GET /v1/offenders/history. The key or the client of the query may be
-// as it is, or as it is shown.
+// offenderHistory answers GET /v1/offenders/history. The query may have a key or a client in clear or as
+// shown.
 func (s *Server) offenderHistory(ctx context.Context, q admin.HistoryQuery) (*adminapi.History, error) {
 	if s.offenders == nil {
 		return nil, nil

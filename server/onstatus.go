@@ -26,7 +26,7 @@ type watching struct {
 // watch records the rules that wait for the response. A rule in shadow mode bans nobody.
 func (v *Verdict) watch(asks []stint.Ask) {
 	for i, r := range v.Rules {
-		known := i > 0 && v.Rules[i-1] == r // by another of its limits
+		known := i > 0 && v.Rules[i-1] == r // through another of its limits
 		if len(r.OnStatus) > 0 && r.Mode == rules.Enforce && !known {
 			v.watching = append(v.watching, watching{r, asks[i]})
 		}
@@ -39,7 +39,7 @@ func (v *Verdict) showLimits() {
 	if shown < 0 {
 		return
 	}
-	v.Rules = slices.Clone(v.Rules) // what is settled and given back later has the same, and needs all
+	v.Rules = slices.Clone(v.Rules) // later settlements and refunds share the array, and need all
 	if v.Each != nil {
 		v.Each = slices.Clone(v.Each)
 	}
@@ -77,7 +77,7 @@ func (v *Verdict) showLimits() {
 
 func hasNoLimits(r *rules.Rule) bool { return len(r.Limits) == 0 && r.Descriptor == nil }
 
-// exchange is what the gateway knows of a request until its response arrives.
+// exchange is the gateway's data about a request until its response arrives.
 type exchange struct {
 	headers  http.Header // about limits
 	watching []watching
@@ -85,16 +85,16 @@ type exchange struct {
 	id       string     // of the decision; empty: it has none
 	access   *access    // nil: there is no access log
 	client   netip.Addr // invalid: unknown
-	room     *room.Room // has its place; nil: no longer
+	room     *room.Room // where it has a place; nil: it has left
 	place    room.Place
 	upgraded bool // counts in cutOff.upgraded
 	target   rules.Target
 	route    *config.Route // nil: none yet
 	upload   *upload       // nil: no body, or no upstream
 	body     body          // as rules read it
-	prompt   rules.Prompt  // of the body, as far as it is known
+	prompt   rules.Prompt  // of the body, as far as known
 	endpoint rules.Endpoint
-	ending   ending // of what it holds
+	ending   ending // settles its holds
 	status   int    // of the upstream's response; 0: none
 	unsent   bool   // the upstream could not be reached
 	// clientFailed means that there was no response because the client left, or because its body
@@ -104,7 +104,7 @@ type exchange struct {
 	http1        bool           // the client's protocol, if there is a body
 	response     *pacedWriter   // nil: no upstream, or no time limit
 	out          *url.URL       // the URL of the request to the upstream
-	// wrapped means that a handler of the program serves it, under the pattern of a mux if
+	// wrapped means that a handler of the program serves it (Server.Wrap), under the pattern of a mux if
 	// there is one.
 	wrapped bool
 	pattern string
@@ -112,8 +112,8 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// withExchange adds an exchange to the context of each request for which the instance has room,
-// and refuses the others.
+// withExchange adds an exchange to the context of each request that the instance has room for, and refuses
+// the others.
 func (s *Server) withExchange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		place, headers, ok := s.admission.enter(s.admission.gateway, w, r)
@@ -166,8 +166,8 @@ func (x *exchange) setHeaders(h http.Header) {
 	}
 }
 
-// responded counts the violations of an upstream's response before it is forwarded, so that the
-// client's next request finds the ban. It never breaks the response.
+// responded counts the violations by an upstream's response before it is forwarded, so that the client's next
+// request finds the ban. It never breaks the response.
 func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 	if x == nil {
 		return
@@ -180,7 +180,7 @@ func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 }
 
 func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status int) {
-	ctx = context.WithoutCancel(ctx) // it also counts if the client has left
+	ctx = context.WithoutCancel(ctx) // the violation counts even if the client has left
 	ctx, span := s.tracing.start(ctx, "violate", trace.SpanKindInternal)
 	d, err := s.decider.Violate(ctx, w.ask.Key, w.ask.Penalty)
 	s.tracing.violated(span, w, &d, err)

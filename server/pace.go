@@ -16,12 +16,11 @@ import (
 // reads a response.
 const slowest = 500
 
-// pace cuts off a client that makes no progress. A client may keep the gateway waiting for as
-// long as its patience. Each byte that moves gives back 1/slowest of a second, but never more
-// than was used. So a client that stops is cut off after patience, and so is one that falls
-// behind slowest by patience, however it divides its bytes. Only the time of reads and writes
-// counts, in which the gateway waits for the client, and not the time that an upstream takes. A
-// nil pace has no time limit.
+// pace cuts off a client that makes no progress. A client may keep the gateway waiting for a total of
+// patience. Each byte that moves gives back 1/slowest of a second, but never more than was used. So a client
+// that stops is cut off after patience, and so is one that falls behind slowest by patience, in whatever
+// pieces it sends. Only the time in which the gateway waits for the client counts, not the upstream's. A nil
+// pace has no time limit.
 type pace struct {
 	patience time.Duration
 	cut      func() // is called at most once, and never after stop
@@ -56,7 +55,7 @@ func (p *pace) wait() {
 	}
 }
 
-// moved records that the call ended, and how many bytes it moved.
+// moved records the end of the call, and how many bytes it moved.
 func (p *pace) moved(bytes int) {
 	if p == nil {
 		return
@@ -71,7 +70,7 @@ func (p *pace) moved(bytes int) {
 	p.since = time.Time{}
 }
 
-// check cuts the client off, if the wait that the timer was set for still lasts.
+// check cuts off the client, if the wait for which the timer was set still lasts.
 func (p *pace) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,9 +114,9 @@ type upload struct {
 	broken atomic.Bool // it is malformed, or ended before its length
 }
 
-// Read is for io.Reader. It ends with the last byte: a transport reads on, to see that there is no more, and
-// would break the connection of an upstream that answers meanwhile, because net/http closes the body
-// of a request of HTTP/1 when its answer begins.
+// Read is for io.Reader. It returns io.EOF with the last byte: a transport would read on to find the end, and
+// break the connection of an upstream that answers meanwhile, because net/http closes the body of an HTTP/1
+// request when its answer begins.
 func (b *upload) Read(to []byte) (int, error) {
 	if b.ended.Load() {
 		return 0, io.EOF
@@ -145,9 +144,9 @@ func (b *upload) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// closable returns body, the upload as a ReverseProxy passes it on, as one whose Close ends a Read.
-// That of a ReverseProxy does not, so a stream whose upstream is gone would go on until its client
-// sends more. With HTTP/1, Close would wait for the rest of the body.
+// closable wraps body, the upload as a ReverseProxy passes it on, so that Close ends a Read. The
+// ReverseProxy's Close does not, so a stream whose upstream is gone would go on until its client sends more.
+// With HTTP/1, Close would wait for the rest of the body.
 func (x *exchange) closable(body io.ReadCloser) io.ReadCloser {
 	if body == nil || x.upload == nil || x.http1 {
 		return body
@@ -163,8 +162,8 @@ type closableUpload struct {
 // Close is for io.Closer.
 func (b *closableUpload) Close() error { return errors.Join(b.ReadCloser.Close(), b.upload.Close()) }
 
-// pacedWriter is a ResponseWriter whose client must keep pace. Bytes count when a Write ends: a
-// client must read each Write, at most a buffer, within patience.
+// pacedWriter is a ResponseWriter whose client must keep pace. Bytes count at the end of a Write: a client
+// must read each Write, at most a buffer, within patience.
 type pacedWriter struct {
 	http.ResponseWriter
 	*pace
@@ -192,8 +191,8 @@ func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // longAgo is a deadline that makes blocked calls return at once.
 var longAgo = time.Unix(1, 0)
 
-// keepPace makes the client of r keep pace with route's body_timeout. The caller must serve the
-// returned values instead of w and r, and x must stop the pace.
+// keepPace enforces route's body_timeout on the client of r. The caller must serve the returned values
+// instead of w and r, and x must stop the pace.
 func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	patience := s.settings.BodyTimeout
 	if route.BodyTimeout != nil {
@@ -224,7 +223,7 @@ func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWrite
 	return x.response
 }
 
-// stopPace ends that before the connection serves another request.
+// stopPace ends keepPace before the connection serves another request.
 func (x *exchange) stopPace() {
 	if x.upload != nil {
 		x.upload.pace.stop()
@@ -234,9 +233,9 @@ func (x *exchange) stopPace() {
 	}
 }
 
-// answersEarly records that an upstream answers. From here on the body may be a conversation,
-// as in gRPC, in which a client may be silent. With HTTP/1 it cannot be: net/http would wait
-// for the rest of the body before it sends the answer, unless the connection is closed.
+// answersEarly records that an upstream answers. From then on the body may be a conversation, as in gRPC, in
+// which a client may be silent. Not with HTTP/1: net/http would wait for the rest of the body before it sends
+// the answer, unless the connection is closed.
 func (x *exchange) answersEarly(r *http.Response) {
 	if x.upload == nil || x.upload.pace == nil || x.upload.ended.Load() || r.StatusCode == http.StatusSwitchingProtocols {
 		return
@@ -248,8 +247,8 @@ func (x *exchange) answersEarly(r *http.Response) {
 }
 
 // boundRest bounds the time that net/http waits for the rest of the body of an answered HTTP/1
-// request, up to 256 KiB of it. The request is then no longer in flight; its connection is.
-// net/http itself removes the deadline when the next request arrives.
+// request, up to 256 KiB of it. The request is no longer in flight then, but its connection still exists.
+// net/http removes the deadline when the next request arrives.
 func (s *Server) boundRest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -278,8 +277,8 @@ func newResponseTimer(timeout time.Duration, cancel context.CancelFunc) *respons
 	return t
 }
 
-// end closes the body of a response of HTTP/2. net/http does not see that its request was cancelled while
-// it waits for more of that request's body.
+// end closes the body of an HTTP/2 response. net/http does not notice a cancelled request while it waits for
+// more of the request's body.
 func (t *responseTimer) end() {
 	if body := t.http2.Load(); body != nil {
 		_ = (*body).Close()
@@ -298,7 +297,7 @@ func (t *responseTimer) watch(r *http.Response, log *sampledLog) io.ReadCloser {
 	return &timedBody{r.Body, r.Request, t, log}
 }
 
-// stop ends the time limit, and reports whether it was kept.
+// stop ends the time limit, and reports whether the response kept it.
 func (t *responseTimer) stop() bool { return t == nil || t.timer.Stop() }
 
 func (t *responseTimer) isOver() bool { return t != nil && t.over.Load() }
@@ -321,5 +320,5 @@ func (b *timedBody) Read(to []byte) (int, error) {
 		return n, err
 	}
 	b.log.upstream(b.request, "upstream did not end its response in time", errResponseTimeout)
-	return n, context.Canceled // which a ReverseProxy does not log again
+	return n, context.Canceled // a ReverseProxy does not log it again
 }

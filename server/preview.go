@@ -16,14 +16,13 @@ import (
 const (
 	// previewWindow is how long a request is kept for previews.
 	previewWindow = 5 * time.Minute
-	// previewTimeout bounds the time of a preview. What was tried by then is its result.
+	// previewTimeout bounds the time of a preview. Its result is about the requests tried by then.
 	previewTimeout = 3 * time.Second
-	// maxPreviewCases is how many requests a preview shows, and maxCasesAlike how many of one
-	// client and rule.
+	// maxPreviewCases is how many requests a preview shows, maxCasesAlike how many of one client and rule.
 	maxPreviewCases, maxCasesAlike = 20, 3
 )
 
-// readsOf returns what set reads of a request beside what every request has.
+// readsOf returns the parts of a request that set reads beyond those recorded of every request.
 func readsOf(set *rules.Set) *recent.Reads {
 	r := &recent.Reads{Claims: set.UsesClaims()}
 	r.Headers, r.AnyHeader = set.Headers()
@@ -66,7 +65,7 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 	if set.ReadsBody() { // bodies are never recorded
 		p.Missing = append(p.Missing, "body")
 	}
-	if set.Holds() || p.now.served.Holds() { // a trial holds nothing: it does not know when requests end
+	if set.Holds() || p.now.served.Holds() { // a trial holds nothing, because it does not know when requests end
 		p.Missing = append(p.Missing, "holds")
 	}
 	p.Sample = []adminapi.PreviewCase{}
@@ -154,15 +153,15 @@ func newTrial(set *rules.Set) *trial {
 	}
 }
 
-// tried is what was decided about a request. rule is the rule that refused, and shadows are the
-// rules in shadow mode that would have.
+// tried is the decision about a request. rule is the rule that refused, and shadows are the rules in shadow
+// mode that would have refused.
 type tried struct {
 	allowed       bool
 	outcome, rule string
 	shadows       []string
 }
 
-// decide decides a request as Server.decide does, without what belongs to an instance.
+// decide decides a request as Server.decide does, without an instance's bounds and effects.
 func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
 	t := evaluation{in: q.Input, maxDelay: q.MaxDelay}
 	t.find(ctx, &p.served, &p.matches, at, ambiguous)

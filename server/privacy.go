@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// shownKey returns what stands for a key, the address of a client or the name of a user in
-// log lines, pages, messages and traces: itself, or with privacy: hash a keyed hash of it,
-// which all instances of a fleet compute alike. "" stands for itself.
+// shownKey returns a key, a client's address or a user's name as log lines, pages, messages and traces show
+// it: unchanged, or with privacy: hash as a keyed hash, the same at all instances of a fleet. "" stays "".
 func (s *Server) shownKey(key string) string {
 	of := s.salt.Load()
 	if of == nil || key == "" {
@@ -74,22 +73,21 @@ func (s *salt) hash(key string) string {
 }
 
 // The salt of a fleet is the part saltPart of the report saltReport. Each instance starts with
-// a salt of its own, and takes the fleet's as soon as it can read it. If there is none, the
-// instance that claims saltReport writes its own. It is kept for so long after an instance
-// was last there.
+// a salt of its own, and takes the fleet's as soon as it can read it. If there is none, the instance that
+// claims saltReport writes its own. The store keeps it for saltKept after the last instance has gone.
 const (
 	saltReport  = "privacy"
 	saltPart    = "salt"
 	saltKept    = 30 * 24 * time.Hour
 	saltTimeout = time.Second
-	// How often the salt is read, before and after the fleet's is known. A store that was
-	// flushed has none, and then the next instance writes again what all have.
+	// How often the salt is read, before and after the fleet's is known. A flushed store has none; the next
+	// instance then writes the common salt again.
 	saltUnknownEvery = time.Second
 	saltKnownEvery   = time.Minute
 )
 
-// shareSalt takes the salt of the fleet, or makes its own that of the fleet, and reports
-// whether all instances have it now.
+// shareSalt adopts the fleet's salt, or makes its own the fleet's, and reports whether all instances have it
+// now.
 func (s *Server) shareSalt(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, saltTimeout)
 	defer cancel()

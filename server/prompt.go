@@ -13,12 +13,12 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// maxPrompt is how much of the body of a request is read for tokens, in bytes, and how long it may become
-// when it is decoded. OpenAI takes 50 MB, Anthropic 32 MB and Gemini 20 MB.
+// maxPrompt is the most bytes of a request's body that are read for tokens, and also the most after decoding.
+// OpenAI takes 50 MB, Anthropic 32 MB and Gemini 20 MB.
 const maxPrompt = 64 << 20
 
-// prompt is a body as tokens read it: leniently, because the response says what counts. It is read as a
-// stream, and only an outline of it is kept.
+// prompt is a body as read for tokens: leniently, because the response has the count that matters. It is read
+// as a stream, and only an outline of it is kept.
 type prompt struct {
 	scanned bool           // what follows is known
 	outline *usage.Outline // nil: there is no body, or it cannot be read
@@ -47,7 +47,7 @@ func fieldOf(o *usage.Outline, path []string) (value any, ok bool, err error) {
 	return value, ok, orUnreadable(err)
 }
 
-// orUnreadable is err as rules.Body has its errors.
+// orUnreadable returns err in the form of rules.Body's errors.
 func orUnreadable(err error) error {
 	for _, known := range []error{nil, rules.ErrTwice, rules.ErrCase, rules.ErrTooLarge, rules.ErrUnreadable} {
 		if errors.Is(err, known) {
@@ -73,7 +73,7 @@ func (b *body) Each(path []string, f func(rules.Lookup) error) error {
 	}))
 }
 
-// passed is what a model read of a body that passed on: as far as rules have looked at it.
+// passed is the Prompt of a forwarded body, as far as rules have looked at it.
 func (b *body) passed() rules.Prompt {
 	if b.prompt.scanned {
 		return b.prompt.size
@@ -105,7 +105,7 @@ func (b *body) scan() {
 	}
 }
 
-// readPrompt reads all of the body that may be JSON. It returns why that cannot be read.
+// readPrompt reads all of a body that may be JSON. It returns why the body cannot be read.
 func (b *body) readPrompt() error {
 	charset := charsetOf(b.request.Header)
 	_, coded := usage.Decode(nil, b.prompt.codings, 0)
@@ -135,7 +135,7 @@ func (b *body) readPrompt() error {
 	return b.failed
 }
 
-// outline reads what is in memory. It returns why that cannot be read.
+// outline reads the bytes in memory. It returns why they cannot be read.
 func (b *body) outline() error {
 	length := b.filled()
 	if length == 0 {
@@ -161,7 +161,7 @@ func (b *body) outline() error {
 	return b.failed
 }
 
-// decoded is what a body has in UTF-8, without content codings, or in a charset whose ASCII is ASCII.
+// decoded returns a body without content codings, in UTF-8 or in a charset that contains ASCII.
 func (b *body) decoded(from io.Reader) (text io.Reader, err error) {
 	if text, err = usage.Decode(from, b.prompt.codings, maxPrompt); err != nil {
 		return nil, err
@@ -196,13 +196,13 @@ func isForm(h http.Header) bool {
 	return media == "multipart/form-data"
 }
 
-// charsetOf is the charset that a body is declared to have; empty: none, or it is malformed.
+// charsetOf is the declared charset of a body; empty: none, or it is malformed.
 func charsetOf(h http.Header) string {
 	_, parameters, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	return strings.ToLower(parameters["charset"])
 }
 
-// setUsage sets stream_options.include_usage in the body that passes on.
+// setUsage sets stream_options.include_usage in the forwarded body.
 func (b *body) setUsage() {
 	json := b.prompt.outline
 	const all = `{"include_usage":true}`
@@ -224,8 +224,8 @@ func (b *body) setUsage() {
 	}
 }
 
-// replace has other text pass on in place of a part of the body, without its content codings and in
-// UTF-8 if it came in UTF-16 or UTF-32. It is decoded anew as it passes, so that it is in memory once.
+// replace replaces a part of the forwarded body by text. The body is forwarded without content codings, and
+// in UTF-8 if it came in UTF-16 or UTF-32. It is decoded again as it passes, so that it is in memory once.
 func (b *body) replace(from, to int64, text string) {
 	in, err := b.decoded(b.again())
 	if err != nil {

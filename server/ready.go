@@ -32,22 +32,21 @@ const (
 	probeTimeout = time.Second
 )
 
-// probed is the result of the last probe of the store: why it does not decide, or nil.
+// probed is the result of the last probe: why the store does not decide, or nil.
 type probed struct{ err error }
 
-// storeWatch is what is known of a store that may fail.
+// storeWatch is the known state of a store that may fail.
 type storeWatch struct {
 	probed  atomic.Pointer[probed] // nil: no probe yet
-	seconds atomic.Pointer[probed] // of its server of limits of less than a minute; nil: it has no such, or no probe yet
+	seconds atomic.Pointer[probed] // of the server for limits of less than a minute; nil: there is none, or no probe yet
 	whyOpen atomic.Pointer[error]  // why the breaker opened last; nil: it never did
 	outage  live.Outage
 }
 
-// err returns why the store behind f does not decide, as far as that is known; nil: it does, or at least
-// a part of it.
+// err returns why the store behind f does not decide, as far as known; nil: it decides, or a part of it does.
 func (w *storeWatch) err(f *fleet.Store) error {
 	state := f.State()
-	if p := w.probed.Load(); p != nil && p.err != nil && state != fleet.PartlyOpen { // which may have the key of probes
+	if p := w.probed.Load(); p != nil && p.err != nil && state != fleet.PartlyOpen { // the part that is down may have the key of probes
 		return p.err
 	}
 	if state == fleet.Closed || state == fleet.PartlyOpen {
@@ -59,7 +58,7 @@ func (w *storeWatch) err(f *fleet.Store) error {
 	return errNotAsked
 }
 
-// down is for how long the store behind f, or a part of it, has not decided; 0: it does.
+// down returns how long the store behind f, or a part of it, has been down; 0: it decides.
 func (w *storeWatch) down(f *fleet.Store) time.Duration {
 	if !f.IsLayered() {
 		return 0
@@ -71,8 +70,8 @@ func (w *storeWatch) down(f *fleet.Store) time.Duration {
 // aSecond is a limit of less than a minute.
 var aSecond = stint.MustLimit("1 per 1s")
 
-// probeSeconds asks the server of limits of less than a minute, if store has another for these. Without
-// requests under such limits, nobody else finds that it is away.
+// probeSeconds asks the server for limits of less than a minute, if store has a separate one. Without
+// requests under such limits, nothing else notices that it is down.
 func (w *storeWatch) probeSeconds(ctx context.Context, store stint.Store) {
 	of, ok := stint.As[fleet.Partitioned](store)
 	if !ok || of.Partition(aSecond, probeKey) == of.Partition(nil, probeKey) {
@@ -85,7 +84,7 @@ func (w *storeWatch) probeSeconds(ctx context.Context, store stint.Store) {
 	}
 }
 
-// storeDecides asks the store, and returns why it does not decide, if so.
+// storeDecides asks the store, and returns why it does not decide; nil: it does.
 func (s *Server) storeDecides(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -132,9 +131,8 @@ func every(ctx context.Context, d time.Duration, f func()) {
 
 var errNotAsked = errors.New("the circuit breaker is open")
 
-// StoreError returns why the store does not decide, as far as that is known; nil: it does. It never
-// waits: a store in memory answers at once, and for another store it uses the results of
-// requests and of the last probe.
+// StoreError returns why the store does not decide, as far as known; nil: it decides. It never waits: a store
+// in memory answers at once, and for other stores it uses the results of requests and of the last probe.
 func (s *Server) StoreError() error {
 	if !s.fleet.IsLayered() {
 		return s.storeDecides(context.Background())
@@ -142,9 +140,8 @@ func (s *Server) StoreError() error {
 	return s.store.err(s.fleet)
 }
 
-// Ready returns why load balancers must send no requests to this instance; nil: they may. It
-// answers from what is known and never waits: a probe that waited for a store that hangs would
-// fail at every instance at once.
+// Ready returns why load balancers must not send requests to this instance; nil: they may. It answers from
+// known state and never waits: probes that waited for a hanging store would fail at every instance at once.
 func (s *Server) Ready() error {
 	switch {
 	case s.stopping.Load():
@@ -182,16 +179,15 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(text + "\n"))
 }
 
-// needsStore reports whether requests would be refused without the store. If none would, a load
-// balancer must not remove this instance. All instances lose the same store, so it would remove
-// every one of them.
+// needsStore reports whether requests would be refused without the store. If not, a load balancer must keep
+// this instance: all instances lose the same store, so it would remove all of them.
 func (s *Server) needsStore() bool {
 	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
 		return r.Mode == rules.Enforce && r.OnStoreError == stint.OnErrorDeny
 	})
 }
 
-// storeStatus is what is known of the store. It asks the store unless that is known to fail.
+// storeStatus is the state of the store. It asks the store, unless that is known to be down.
 func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreStatus {
 	j := adminapi.StoreStatus{Kind: "memory", Shared: shared, Decides: "store"}
 	if s.fleet.IsLayered() {
@@ -215,7 +211,7 @@ func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreSta
 		j.Listening = &listening
 	}
 	err := s.StoreError()
-	if err == nil && s.fleet.IsLayered() && s.fleet.State() != fleet.PartlyOpen { // what was true a second ago may not be now
+	if err == nil && s.fleet.IsLayered() && s.fleet.State() != fleet.PartlyOpen { // the last probe is up to a second old
 		bounded, cancel := context.WithTimeout(ctx, lookup.Timeout)
 		defer cancel()
 		err = s.storeDecides(bounded)
@@ -229,16 +225,16 @@ func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreSta
 	return j
 }
 
-// Probes answers GET /healthz, /readyz and /metrics as Check does, but for every caller: it
-// is meant for an address of its own. Its requests spend and change nothing. The metrics
-// show the names of rules and the numbers of requests.
+// Probes answers GET /healthz, /readyz and /metrics as Check does, but to every caller: it is meant for an
+// address of its own. Its requests charge and change nothing. The metrics show rule names and numbers of
+// requests.
 func (s *Server) Probes() http.Handler {
 	mux := http.NewServeMux()
 	s.addProbes(mux, func(h http.Handler) http.Handler { return h })
 	return mux
 }
 
-// addProbes adds them to mux, with a guard before all but /healthz and /readyz.
+// addProbes adds these paths to mux, with a guard before all but /healthz and /readyz.
 func (s *Server) addProbes(mux *http.ServeMux, guard func(http.Handler) http.Handler) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)

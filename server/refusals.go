@@ -14,10 +14,9 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// refusalLog logs refusals, and decisions without the store. Clients cause them as often as
-// they like, so each rule logs only the first few of a second, and counts the others in one
-// line. Refusals by the blocklist, by bans of networks and by the limit of a Limiter share one
-// count.
+// refusalLog logs refusals, and decisions without the store. Clients can cause any number of them, so each
+// rule logs only the first few in a second, and counts the others in one line. Refusals by the blocklist, by
+// bans of networks and by the limit of a Limiter share one count.
 //
 // It may be used from many goroutines at once.
 type refusalLog struct {
@@ -44,7 +43,7 @@ type ruleLines struct {
 	armed    atomic.Bool // a timer will log unlogged
 }
 
-// unlogged is a kind of refusal in the line that counts those without a line of their own.
+// unlogged is a kind of refusal in the line that counts unlogged ones.
 type unlogged uint8
 
 const (
@@ -69,8 +68,8 @@ func unloggedAs(v *Verdict) unlogged {
 	return unloggedLimited
 }
 
-// lineCount counts lines of the current part of time: its number in the upper half, and the
-// number of lines in the lower half.
+// lineCount counts lines in the current part of time: the part's number is in the upper half, the number of
+// lines in the lower half.
 type lineCount struct{ n atomic.Uint64 }
 
 // take reports whether fewer than most lines were taken in the given part of time.
@@ -90,8 +89,7 @@ func (c *lineCount) take(part, most uint32) bool {
 	return false
 }
 
-// take reports whether a line of r may be logged at now. Otherwise it counts a refusal of that
-// kind.
+// take reports whether a line of r may be logged at now. If not, it counts a refusal of that kind.
 func (l *refusalLog) take(r *ruleLines, now time.Duration, kind unlogged) bool {
 	second := uint32(now / time.Second)
 	if r.refusals.take(second, l.most) && l.all.take(second, refusalRules*l.most) {
@@ -106,7 +104,7 @@ func (l *refusalLog) take(r *ruleLines, now time.Duration, kind unlogged) bool {
 
 // flush logs how many refusals of r had no line, if there were any.
 func (l *refusalLog) flush(r *ruleLines) {
-	r.armed.Store(false) // before the counts are read, so that none is forgotten
+	r.armed.Store(false) // before the counts are read, so that none is missed
 	attrs := make([]slog.Attr, 0, 1+len(r.unlogged))
 	if r.rule != "" {
 		attrs = append(attrs, slog.String("rule", r.rule))
@@ -128,7 +126,7 @@ func (l *refusalLog) flush(r *ruleLines) {
 	}
 }
 
-// flushAll logs what flush does, for all rules of a set.
+// flushAll calls flush for all rules of a set.
 func (l *refusalLog) flushAll(set *served) {
 	l.flush(&l.noRule)
 	set.counters.all(func(_ *rules.Rule, c *ruleCounter) { l.flush(&c.lines) })
@@ -223,8 +221,8 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 	return attrs
 }
 
-// asked is how many units the ask behind the decision wanted, and of what. A descriptor's limit that allows
-// nothing is asked as one that the cost never fits.
+// asked returns how many units the ask behind the decision wanted, and its limit. For a descriptor's limit
+// that allows nothing, the ask has a cost that never fits.
 func (t *evaluation) asked() (cost int64, limit string) {
 	limit = t.Limit.Terms()
 	for i := range t.asks {
@@ -271,7 +269,7 @@ func (l *refusalLog) violated(ctx context.Context, now time.Duration, x *exchang
 	l.to.LogAttrs(ctx, level, "violation by a response", attrs...)
 }
 
-// key is a key for a line. The parts of a key that is a list are separated by commas.
+// key is a key for a line. The parts of a list are separated by commas.
 func (l *refusalLog) key(key string) string {
 	if shown := l.shown(key); shown != key {
 		return shown // hashed
@@ -288,8 +286,7 @@ func (l *refusalLog) client(addr netip.Addr) string {
 	return l.shown(addr.String())
 }
 
-// requestID is the ID that a client or a proxy has given a request. lines are those of the
-// header.
+// requestID is the ID that a client or a proxy gave a request. lines are the header's lines.
 func requestID(lines []string) string {
 	if len(lines) != 1 {
 		return ""
@@ -308,9 +305,8 @@ func loggedWait(d time.Duration) string {
 	return d.String()
 }
 
-// loggable is text from a request for a line of any Handler. It is not long, and has only
-// characters that can be printed: nothing that ends a line or moves a terminal's cursor. Text
-// with others is escaped as shown does.
+// loggable returns text from a request for a line of any Handler: not long, and with printable characters
+// only, so nothing ends a line or moves a terminal's cursor. Other text is escaped as by shown.
 func loggable(text string) string {
 	if len(text) > longestShown || !utf8.ValidString(text) {
 		return shown(text)

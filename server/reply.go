@@ -21,8 +21,8 @@ const never = -1
 
 // decisionJSON is a decision in JSON. Durations are µs; −1 is never.
 //
-// It and what it is part of have methods appendTo, which write what encoding/json
-// would, in a third of the time. If you change a field, change them; a test compares.
+// It and the types that contain it have methods appendTo, which write the same as encoding/json in a third of
+// the time. If you change a field, change them; a test compares.
 type decisionJSON struct {
 	Allowed    bool  `json:"allowed"`
 	Limit      int64 `json:"limit"`
@@ -117,7 +117,7 @@ func (v *Verdict) named(i int) namedJSON {
 	return j
 }
 
-// sayBy is who decided, lease, local or policy; "": the store did.
+// sayBy is who decided: lease, local or policy; "": the store.
 func sayBy(d *stint.Decision) string {
 	if d.By == stint.ByStore {
 		return ""
@@ -222,8 +222,7 @@ func appendMore(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), n, 10)
 }
 
-// appendReply appends the members of the answer to a check, with those of rules in shadow mode
-// if they are wanted.
+// appendReply appends the members of the answer to a check, with rules in shadow mode if shadows.
 func (t *evaluation) appendReply(b []byte, shadows bool) []byte {
 	v := &t.Verdict
 	reply := v.reply()
@@ -292,7 +291,7 @@ func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 		p := page{header: http.Header{}}
 		t.refuse(&p, r)
 		if _, is := isOverloaded(t.err); !is && t.status() == http.StatusServiceUnavailable {
-			b = append(b, `"retry_after":1,`...) // which that body does not say
+			b = append(b, `"retry_after":1,`...) // the body does not have it
 		}
 		return append(b, bytes.TrimSpace(p.body[1:])...)
 	}
@@ -346,7 +345,7 @@ func (p *page) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// wanted is what in's client accepts as languages, as in Accept-Language.
+// wanted is the languages that in's client accepts, as in Accept-Language.
 func wanted(in *rules.Input) string {
 	if in.Request == nil {
 		return ""
@@ -363,8 +362,8 @@ func (v *Verdict) message(d *stint.Decision, languages string) string {
 	return r.Messages.Text(d, v.ByHand != nil, languages)
 }
 
-// teller is the rule in whose words the refusal d is told: the one that decided. If d counts as a
-// violation of another rule, whose numbers d shows, it is that rule. nil: no rule decided.
+// teller is the rule whose message explains the refusal d: the rule that decided. If d counts as a violation
+// of another rule, whose numbers d shows, it is that rule. nil: no rule decided.
 func (v *Verdict) teller(d *stint.Decision) *rules.Rule {
 	r := v.Rule
 	if r == nil {
@@ -386,8 +385,8 @@ func (v *Verdict) format(set *rules.Set) *httplimit.ErrorFormat {
 	return set.Refusal
 }
 
-// cause is the server's own text about a ban, if the ban is not, or not only, for too many
-// requests; else empty. It does not say who banned by hand, or why.
+// cause is the server's own text about a ban that is not, or not only, for too many requests; else empty. It
+// does not say who imposed a manual ban, or why.
 func (v *Verdict) cause() string {
 	switch {
 	case v.Outcome != stint.Banned:

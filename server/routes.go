@@ -13,8 +13,8 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// routes are the gateway's, in the order of the search: those for one host before those for any
-// host, and the longest path first.
+// routes are the gateway's routes in search order: routes for one host before those for any host, the longest
+// path first.
 type routes []*config.Route
 
 func newRoutes(all []config.Route) routes {
@@ -50,8 +50,7 @@ func leadsTo(r *config.Route, host, path string) bool {
 	return ok && (rest == "" || rest[0] == '/' || strings.HasSuffix(r.Path, "/"))
 }
 
-// takeRoute returns the name of the route of a request, and keeps the route in its exchange, if
-// it has one.
+// takeRoute returns the name of a request's route, and stores the route in its exchange, if it has one.
 func (s *Server) takeRoute(x *exchange, host, path string) string {
 	if x != nil && x.wrapped {
 		return x.pattern
@@ -66,11 +65,11 @@ func (s *Server) takeRoute(x *exchange, host, path string) string {
 	return route.Name
 }
 
-// misleading is what is ambiguous to the routes: in requests through the gateway, and in requests that
-// other proxies ask about.
+// misleading has the ambiguities that could mislead the routes: in requests through the gateway, and in
+// requests that other proxies ask about.
 type misleading struct{ gateway, asked rules.Ambiguity }
 
-// read is what is ambiguous to r: to a gateway, or to a proxy that asks, for which routes
+// read returns the ambiguities that could mislead r: at a gateway, or for a proxy that asks, where routes
 // matter only if rules use their names.
 func (r routes) read(asking bool) rules.Ambiguity {
 	if asking && !slices.ContainsFunc(r, func(r *config.Route) bool { return r.Name != "" }) {
@@ -82,7 +81,7 @@ func (r routes) read(asking bool) rules.Ambiguity {
 	return 0
 }
 
-// looksAtPath reports whether the path of a request matters.
+// looksAtPath reports whether r depends on the path.
 func looksAtPath(r *config.Route) bool {
 	return r.Path != "/" || strings.Trim(r.Upstream.Path, "/") != ""
 }
@@ -104,9 +103,9 @@ func ambiguous(a rules.Ambiguity) error {
 	return &targetError{(&rules.AmbiguousError{Is: a}).Detail()}
 }
 
-// readTarget reads the target of a request, and keeps it in the exchange, if there is one. It
-// refuses what is ambiguous to the routes, if the request takes one. What is ambiguous in the
-// method is in Target.Ambiguous, too.
+// readTarget reads the target of a request, and stores it in the exchange, if there is one. It refuses
+// ambiguities that could mislead the routes, if the request takes one. Ambiguities of the method are in
+// Target.Ambiguous, too.
 func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) {
 	uri := r.RequestURI
 	if uri == "" && r.URL != nil { // the program itself made it
@@ -117,7 +116,7 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 		return t, &targetError{"The request's target is not a path, or has a #, a space, a control character or a malformed escape."}
 	}
 	method, err := rules.ReadMethod(r.Method)
-	if err != nil || strings.EqualFold(r.Method, http.MethodConnect) { // which asks for a tunnel
+	if err != nil || strings.EqualFold(r.Method, http.MethodConnect) { // it asks for a tunnel
 		return t, &targetError{"The request's method is CONNECT, or has characters that are not allowed in a method."}
 	}
 	t.Ambiguous |= method
@@ -137,12 +136,12 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	return t, nil
 }
 
-// outgoing is the URL of the request to the upstream: the target as it was sent, behind the
-// path of r's upstream. proxied means that the request goes to an HTTP proxy.
+// outgoing is the URL of the request to the upstream: the path of r's upstream, then the target as sent.
+// proxied means that the request goes to an HTTP proxy.
 func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, error) {
 	base := strings.TrimSuffix(r.Upstream.EscapedPath(), "/")
 	if base != "" && target.Ambiguous&rules.DotSegments != 0 {
-		return nil, ambiguous(rules.DotSegments) // it might climb out, whatever the settings allow
+		return nil, ambiguous(rules.DotSegments) // it might climb out of that path, whatever the settings allow
 	}
 	u := &url.URL{Scheme: r.Upstream.Scheme, Host: r.Upstream.Host, RawQuery: target.RawQuery, ForceQuery: target.HasQuery}
 	if u.Scheme == "h2c" {

@@ -38,23 +38,21 @@ const (
 	probeListener   = "probes"
 )
 
-// Run serves until ctx is done. It then goes on for the settings' StopDelay, while /readyz
-// says that it stops. After that it accepts no more requests and waits up to StopTimeout
-// for those in flight. It cuts off the rest and upgraded connections, logs how many in one
-// line, closes all listeners, waits up to a second for the store to settle what requests held, and
-// returns nil.
+// Run serves until ctx is done. It then goes on for the settings' StopDelay, while /readyz fails. After that
+// it accepts no more requests and waits up to StopTimeout for those in flight. It cuts off the rest and
+// upgraded connections, logs their number in one line, closes all listeners, waits up to a second for the
+// store to settle the requests' holds, and returns nil.
 //
 // Listeners for which the settings have TLS serve TLS with HTTP/2. Without TLS, the gateway
 // also serves HTTP/2 to clients that start with it (h2c with prior knowledge).
 //
-// beside are other servers that decide by s, such as the one of package envoy. Run calls each with a
-// context that is done when Run stops serving, and waits for all to return before it closes the
-// store. An error of one ends Run.
+// beside are other servers that decide by s, such as package envoy's. Run calls each with a context that is
+// done when Run stops serving, and waits for all of them before it closes the store. An error of one ends
+// Run.
 //
-// Run looks every 5 seconds at the files with certificates and tokens, including those for
-// upstreams. New content is used for new connections, and for new requests with a token. If
-// it is wrong, the error is logged and the former content stays in use; at the start it is
-// an error.
+// Run checks the files with certificates and tokens every 5 seconds, including those for upstreams. New
+// content is used for new connections, and for new requests with a token. If a file is wrong, that is logged
+// and its former content stays in use; at the start it is an error.
 func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Context) error) error {
 	if err := s.Open(); err != nil {
 		l.Close()
@@ -108,7 +106,7 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 		s.log.Info("stopping: no longer ready, but still serving", "stop_delay", d.String())
 		time.Sleep(d)
 	}
-	s.live.Close() // or streams would be waited for
+	s.live.Close() // otherwise streams would hold up the stop
 	grace, cancel := context.WithTimeout(underWay, s.settings.StopTimeout)
 	defer cancel()
 	var stopping sync.WaitGroup
@@ -122,11 +120,11 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 	stopping.Wait()
 	s.cutRest(cut)
 	for _, d := range listeners {
-		_ = d.server.Close() // of what has not ended even so
+		_ = d.server.Close() // of requests that still have not ended
 	}
 	running.Wait()
 	for deadline := time.Now().Add(settleTimeout); stint.Internal(friend.Of{}).Owes(s.decider) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // what the store did not settle in time is sent again meanwhile
+		time.Sleep(time.Millisecond) // settlements that were late are sent again meanwhile
 	}
 	close(errs)
 	var all error
@@ -141,9 +139,9 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 // and again until ctx is done or Close is called. It also reads changed files that Open has
 // read.
 //
-// Load and Run call Follow. If you serve the handlers of a Server that New made, call it yourself.
-// Only the first call counts: a later one returns when that has returned, and does not use its ctx.
-// After Close, Follow does nothing.
+// Load and Run call Follow. If you serve the handlers of a Server that New made, call it yourself. Only the
+// first call counts: a later one returns when the first has, and ignores its own ctx. After Close, Follow
+// does nothing.
 func (s *Server) Follow(ctx context.Context) {
 	s.once.follow.Do(func() {
 		if s.life.Err() != nil {
@@ -179,17 +177,16 @@ type servedListener struct {
 	secure   bool // it serves TLS
 }
 
-// smallTimeout bounds the time that a request of the check or admin listener takes to arrive,
-// and the time that the client takes to read an answer of the check API.
+// smallTimeout bounds the time in which a request must arrive at the check or admin listener, and in which
+// the client must read an answer of the check API.
 const smallTimeout = 30 * time.Second
 
-// answerTimeout bounds the time that a request of the admin or probe listener takes, from its
-// headers until the client has read the answer. Streams of events go on for as long as the client
-// reads them.
+// answerTimeout bounds a request of the admin or probe listener, from its headers until the client has read
+// the answer. Streams of events go on for as long as the client reads them.
 const answerTimeout = 2 * time.Minute
 
-// listeners returns those that are served. Where bodies are small, the time to read and to write
-// them is bounded; the gateway's clients must keep pace instead.
+// listeners returns the listeners to serve. Where bodies are small, the time to read and write them is
+// bounded; the gateway's clients must keep pace instead.
 func (s *Server) listeners(ctx context.Context, l Listeners) []servedListener {
 	var all []servedListener
 	bounds := &connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
@@ -241,11 +238,10 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// cutOff is what a stop cuts off: requests that are in flight when the wait ends, and
-// connections that were upgraded.
+// cutOff counts what a stop cuts off: requests in flight when the wait ends, and upgraded connections.
 type cutOff struct {
-	begun    atomic.Bool  // requests that end now were cut off
-	upgraded atomic.Int64 // connections that were upgraded and are open
+	begun    atomic.Bool  // requests that end from now on were cut off
+	upgraded atomic.Int64 // open upgraded connections
 
 	mu                 sync.Mutex
 	requests, upgrades int64    // were cut off
@@ -255,8 +251,7 @@ type cutOff struct {
 // mostExamples is the number of requests in the log line about what was cut off.
 const mostExamples = 5
 
-// left records the end of a request, if it was cut off. upgraded reports whether its connection
-// was upgraded.
+// left records the end of a request, if it was cut off. upgraded: its connection was upgraded.
 func (c *cutOff) left(r *http.Request, upgraded bool) {
 	if !c.begun.Load() || r.Context().Err() == nil {
 		return

@@ -3,9 +3,9 @@
 // may pass. Both decide through Server.Decide. An admin API shows and changes what is in
 // force.
 //
-// [Load] makes a Server of a file, which a program puts before its own handlers by [Server.Wrap].
-// [New] makes one of a [Config]: of settings and rules that package config has read, and of a
-// stint.Limiter over a Store of any kind. [Server.Run] serves what the settings name.
+// [Load] makes a Server from a file, for a program that puts it before its own handlers with [Server.Wrap].
+// [New] makes one from a [Config]: settings and rules that package config has read, and a stint.Limiter over
+// any Store. [Server.Run] serves the listeners of the settings.
 package server
 
 import (
@@ -38,20 +38,20 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Config is what a Server is made of. Only Rules must be given.
+// Config has the parts of a Server. Only Rules must be given.
 type Config struct {
 	Settings config.Settings
 	// Rules must be given.
 	Rules *rules.Set
 	// Limiter decides. nil: one in memory. The Server puts the layers of package fleet
 	// before its Store. If the Store is a fleet.Store, the Server replaces its layers by
-	// its own. Its Observe is called for what the rules ask, also in shadow mode.
+	// its own. Its Observe is called for all asks of the rules, also in shadow mode.
 	Limiter *stint.Limiter
-	// Documents keeps what is changed at run time, for the whole fleet. nil: this instance
-	// keeps it in memory, until it ends.
+	// Documents keeps changes made at run time, for the whole fleet. nil: this instance keeps them in memory,
+	// until it ends.
 	Documents Documents
-	// Log receives failures, and what the admin API changes. Its Handler must not block,
-	// because requests log, too: see LogWriter. nil: slog.Default.
+	// Log receives failures, and changes by the admin API. Its Handler must not block, because requests log,
+	// too: see LogWriter. nil: slog.Default.
 	Log *slog.Logger
 	// AccessLog receives the lines of Settings.Log.Access. Its Handler must not block
 	// either. nil: Log.
@@ -59,19 +59,16 @@ type Config struct {
 	// LogDropped returns how many lines of the log were dropped, for the metrics. nil:
 	// unknown.
 	LogDropped func() int64
-	// TracerProvider makes the spans, for a program that uses OpenTelemetry itself. nil:
-	// they are made and sent as Settings.Traces says.
+	// TracerProvider makes the spans, for a program that uses OpenTelemetry itself. nil: spans are made and
+	// sent as Settings.Traces says.
 	TracerProvider trace.TracerProvider
 	// Program is the name and version of the program, for the admin API.
 	Program string
-	// Calls is how the rate limit service of Envoy decides calls that runs beside the Server, if
-	// one does.
+	// Calls is how Envoy's rate limit service, if one runs beside the Server, decides calls.
 	Calls Calls
-	// Findings returns findings about other things than the rules, for Server.Findings.
-	// nil: there are none.
+	// Findings returns findings about things other than rules, for Server.Findings. nil: there are none.
 	Findings func() []rules.Finding
-	// NoFollow keeps Load from calling Server.Follow, for a program that calls it later. New does not
-	// call it in any case.
+	// NoFollow keeps Load from calling Server.Follow, for a program that calls it later. New never calls it.
 	NoFollow bool
 }
 
@@ -80,17 +77,17 @@ type Config struct {
 type Server struct {
 	settings config.Settings
 
-	// Decisions: the rules, and what they need of this instance.
+	// Decisions: the rules, and this instance's part in them.
 	set     atomic.Pointer[served]
 	control *control.Control // the source of set
-	own     rules.Instance   // what expressions use of this instance
+	own     rules.Instance   // this instance's values for expressions
 	claims  *claims.Reader   // nil: tokens of clients are not read
 
 	// The store, and the layers before it.
 	closeStore  func() // nil: it is not this Server's
 	limiter     *stint.Limiter
 	fleet       *fleet.Store   // the same store behind the layers
-	manyHolds   atomic.Bool    // there is little room left for holds
+	manyHolds   atomic.Bool    // little room is left for holds
 	decider     *stint.Limiter // over fleet if that has layers, else limiter
 	local       *stint.Memory  // counts for fleet without the store
 	store       storeWatch
@@ -100,7 +97,8 @@ type Server struct {
 	lookup *lookup.Lookup
 	calls  Calls
 
-	// What the fleet has offenders. id names this instance in reports; it is new with each start.
+	// Reports, live numbers, offenders, previews, alerts. id names this instance in reports; it is new with
+	// each start.
 	reports   Reports
 	id        string
 	salt      atomic.Pointer[salt] // of keys that are shown hashed; nil: they are shown as they are
@@ -148,12 +146,12 @@ type Server struct {
 
 	files        sync.Mutex // guards what follows while files are read; see Open
 	opened       bool
-	tracesWrong  error          // what is wrong with the environment of tracing
+	tracesWrong  error          // an error in the environment of tracing
 	certificates []*certificate // of the listeners with TLS; by Open and Certificate
 	secrets      *secretFiles
 }
 
-// New returns a Server. Close, or the end of Run, stops what it runs in the background.
+// New returns a Server. Close, or the end of Run, stops its background work.
 func New(c Config) *Server {
 	s := &Server{
 		settings: c.Settings,
@@ -233,7 +231,7 @@ func New(c Config) *Server {
 	return s
 }
 
-// Close stops what runs in the background. Run does it, too.
+// Close stops the background work. Run does it, too.
 func (s *Server) Close() {
 	s.endLife()
 	s.live.Close()

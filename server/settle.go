@@ -47,7 +47,7 @@ func (s *Server) endHolds(action stint.HoldAction) http.Handler {
 	})
 }
 
-// holdEnds are the calls of one request, which settle holds or renew them.
+// holdEnds are the calls of one request, which settle or renew holds.
 type holdEnds struct {
 	action stint.HoldAction
 	ends   []holdEnd
@@ -55,15 +55,14 @@ type holdEnds struct {
 	reader holdReader
 }
 
-// holdEnd is what is to be done about one hold.
+// holdEnd is one hold to settle or renew.
 type holdEnd struct {
 	hold     *checkHold
 	from, to int   // the calls that answer it
 	err      error // why it cannot be read
 }
 
-// maxCalls is how many calls of the store one request may make: a hold can have hundreds of limits
-// in few bytes.
+// maxCalls bounds the calls of the store for one request: a hold can have hundreds of limits in few bytes.
 const maxCalls = 10_000
 
 var errManyCalls = errors.New("holds of more than 10,000 limits in one request")
@@ -94,7 +93,7 @@ func (e *holdEnds) read(body string) (several bool, err error) {
 	return several, nil
 }
 
-// count counts what was settled.
+// count counts the settlements.
 func (e *holdEnds) count(c holdsByName) {
 	if e.action != stint.HoldSettle {
 		return
@@ -174,7 +173,7 @@ func (e *holdEnds) readOne(r *inputReader) error {
 	}
 	if again {
 		e.calls = append(e.calls, calls...)
-		for i := range calls { // what comes after them finds what they have made
+		for i := range calls { // later calls find the holds that they make
 			e.calls[len(e.calls)-len(calls)+i].Again = true
 		}
 	}
@@ -183,7 +182,7 @@ func (e *holdEnds) readOne(r *inputReader) error {
 	return nil
 }
 
-// namesRules returns an error if a cost is for a rule that holds nothing.
+// namesRules returns an error if costs names a rule that holds nothing.
 func namesRules(costs map[string]int64, calls []stint.HoldCall) error {
 	for rule := range costs {
 		if !slices.ContainsFunc(calls, func(c stint.HoldCall) bool { return ruleOf(c.Limit) == rule }) {
@@ -239,8 +238,8 @@ type endJSON struct {
 	Decisions []endedJSON `json:"decisions"`
 }
 
-// answerOf makes an answer of calls, without those that are hidden. outcome is that if one of them
-// found something.
+// answerOf makes an answer from calls, without hidden ones. outcome is its outcome if one of them found
+// something.
 func answerOf(outcome string, calls []stint.HoldCall, hidden func(i int) bool) (endJSON, error) {
 	j := endJSON{Outcome: unknownHold, Decisions: make([]endedJSON, 0, len(calls))}
 	for i := range calls {
@@ -306,7 +305,7 @@ func (s *Server) answerEnds(w http.ResponseWriter, r *http.Request, e *holdEnds)
 	sendJSON(w, all)
 }
 
-// refuseHold answers with a problem for what kept a hold from being settled or renewed.
+// refuseHold answers with a problem: a hold was not settled or renewed because of err.
 func refuseHold(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, stint.ErrRequest) {
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
@@ -369,7 +368,7 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight
 	return "", false
 }
 
-// refuseBody answers a call whose body was read, and is wrong.
+// refuseBody answers a call whose body was read and is wrong.
 func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, inflight.ErrNoRoom) {
 		s.admission.refuseBytes(w, r)

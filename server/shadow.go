@@ -13,9 +13,9 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// The refusals of rules in shadow mode are counted, and returned to callers who ask for them.
-// They change no answer. So they are decided in calls of their own: asks in one call share its
-// deadline, its leases and its failures.
+// Refusals by rules in shadow mode are counted, and returned to callers who ask for them. They change no
+// answer. So these rules are decided in calls of their own: asks in one call share its deadline, its leases
+// and its failures.
 
 func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
 
@@ -30,9 +30,9 @@ type shadows struct {
 	endings  []*ending          // nil: nothing is settled
 	charges  [][]stint.HoldCall // of requests that are refused
 
-	// concluded is closed when the last request is decided. If that is not allowed, ends is what ends
-	// its holds, whose identity nobody else knows. nil: a concurrent call does not hold anything for
-	// it, or others settle that.
+	// concluded is closed when the last request is decided. If that is not allowed, ends are the calls that
+	// end its holds, whose identity nobody else knows. nil: a concurrent call holds nothing for it, or others
+	// settle its holds.
 	concluded chan struct{}
 	ends      []stint.HoldCall
 }
@@ -65,14 +65,13 @@ func shadowsOf(all []evaluation, n int) *shadows {
 }
 
 // takeShadows calls the store: after the enforced rules if that takes no time, as in memory,
-// else concurrently with them. The groups have their answers when wait returns. If the answers
-// are wanted, wait waits for a concurrent call, but no longer than for the enforced rules:
-// least or, if that is 0, the server's deadline. They are wanted, too, if the caller gets what
-// these rules hold: it may settle that at once.
+// else concurrently with them. The groups have their answers when wait returns. If the answers are wanted,
+// wait waits for a concurrent call, but no longer than for the enforced rules: least or, if that is 0, the
+// server's deadline. They are also wanted if the caller gets these rules' holds: it may settle them at once.
 //
-// These calls bypass the layers over the store, because those would apply to other requests
-// what they learn from these: failures of the store, debts to it, units to lease. So while the
-// store does not decide, these rules are skipped.
+// These calls bypass the layers over the store, because the layers would carry over to other requests what
+// happens here: failures of the store, debts to it, units to lease. So while the store does not decide, these
+// rules are skipped.
 func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
 	if !s.fleet.IsLayered() || !c.requests[0].At.IsZero() { // in memory, or a simulation
 		c.concluded = nil
@@ -141,8 +140,7 @@ var (
 	errNotAnswered = errors.New("rules in shadow mode are not answered yet")
 )
 
-// mostAtOnce is the number of limits in one call of the store, which does nothing else
-// meanwhile.
+// mostAtOnce is the number of limits in one call of the store. A store does nothing else during a call.
 const mostAtOnce = 64
 
 // take calls l, and counts the answers.
@@ -164,7 +162,7 @@ func (c *shadows) take(ctx context.Context, l *stint.Limiter) {
 	c.count()
 }
 
-// keep has what the i-th rule holds settled at the end of the request.
+// keep settles the i-th rule's holds at the end of the request.
 func (c *shadows) keep(ctx context.Context, l *stint.Limiter, i int) {
 	r, a := &c.requests[i], &c.answers[i]
 	if c.endings[i] == nil || r.Hold == (stint.HoldID{}) || a.Err != nil {
@@ -206,8 +204,7 @@ func (s *Server) roomForShadows() bool {
 	return !ok || m.MaxKeys <= 0 || m.Len() < m.MaxKeys/2
 }
 
-// concludeShadow makes the answer of a rule in shadow mode one about each of its asks. Without an answer
-// they are zero.
+// concludeShadow gives each ask of a rule in shadow mode its own answer; zero without an answer.
 func (g *group) concludeShadow() {
 	switch a := &g.answer; {
 	case a.Err != nil:
@@ -219,8 +216,8 @@ func (g *group) concludeShadow() {
 	}
 }
 
-// endShadows ends what rules in shadow mode hold for a request that was not allowed: nobody will
-// settle it.
+// endShadows ends the holds of rules in shadow mode for a request that was not allowed: nobody will settle
+// them.
 func (s *Server) endShadows(ctx context.Context, t *evaluation, at time.Time) {
 	if t.ending != nil && t.ending.holds && t.err == nil && !t.Allowed {
 		t.ending.refused()
@@ -237,7 +234,7 @@ func (s *Server) endShadows(ctx context.Context, t *evaluation, at time.Time) {
 	}
 }
 
-// heldInShadow are the calls that end what rules in shadow mode hold, or may hold, for t.
+// heldInShadow returns the calls that end the holds, certain or possible, of rules in shadow mode for t.
 func (t *evaluation) heldInShadow() []stint.HoldCall {
 	h := checkHold{id: t.holds, last: t.holdFor}
 	for i := range t.groups {
@@ -250,7 +247,8 @@ func (t *evaluation) heldInShadow() []stint.HoldCall {
 	return h.calls(stint.HoldSettle)
 }
 
-// conclude says that the last request is decided, and what ends its holds. Only the first call counts.
+// conclude records that the last request is decided, and the calls that end its holds. Only the first call
+// counts.
 func (c *shadows) conclude(ends []stint.HoldCall) {
 	select {
 	case <-c.concluded:
@@ -260,8 +258,8 @@ func (c *shadows) conclude(ends []stint.HoldCall) {
 	}
 }
 
-// end makes the calls of ends, after those that may have made the holds, and again if they fail. The error
-// is why some go on to fail.
+// end makes the calls of ends, after those that may have made the holds, and repeats them if they fail. The
+// error is why some still fail.
 func (c *shadows) end(ctx context.Context, store stint.Store, timeout time.Duration) error {
 	pauses := [...]time.Duration{0, 100 * time.Millisecond, time.Second}
 	for try := 0; len(c.ends) > 0; try++ {
@@ -277,8 +275,8 @@ func (c *shadows) end(ctx context.Context, store stint.Store, timeout time.Durat
 	return nil
 }
 
-// readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is
-// what is wrong with the query; empty: nothing.
+// readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is the error in the
+// query; empty: none.
 func readShadow(r *http.Request) (asked bool, wrong string) {
 	if r.URL.RawQuery == "" {
 		return false, ""

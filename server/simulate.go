@@ -29,19 +29,18 @@ type simulatedJSON struct {
 // lines are skipped. Simulate stops at the first line that is no event or cannot be
 // decided; the error has the line's number.
 //
-// An event with "hold" holds what it takes under limits that are held. The hold is a name, by
-// which later events refer to the last event that had it:
+// An event with "hold" holds what it takes under limits that are held. The hold is a name. Later events use
+// it for the last event that had it:
 //
 //	{"t_us": 1770000000000000, "hold": "h1", "cost": 500, "attrs": {"user": "ann"}}
 //	{"t_us": 1770000001000000, "renew": "h1"}
 //	{"t_us": 1770000002000000, "settle": "h1", "cost": 812}
 //	{"t_us": 1770000003000000, "charge": true, "cost": 90, "attrs": {"user": "ann"}}
 //
-// "settle" charges the cost, or what was held if there is none; its outcome is "settled", or
-// "unknown" if no limit has the hold any more. "renew" makes the hold last for another
-// Spec.Hold; its outcome is "renewed". "charge" charges whether it fits or not; its outcome is
-// "charged". Their decisions have remaining, reset_after_us and charged. Nothing is renewed or
-// settled by itself.
+// "settle" charges the cost, or without one the held units; its outcome is "settled", or "unknown" if no
+// limit has the hold any more. "renew" makes the hold last for another Spec.Hold; its outcome is "renewed".
+// "charge" charges the cost, whether it fits or not; its outcome is "charged". Their decisions have
+// remaining, reset_after_us and charged. Nothing is renewed or settled automatically.
 //
 // The Server's store must hold no counts that were made by a real clock.
 func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -126,7 +125,7 @@ func (s *simulation) simulate(ctx context.Context, line []byte, out *json.Encode
 	return out.Encode(answer)
 }
 
-// request decides an event, and holds what it takes if that has a name.
+// request decides an event, and holds its units if it names a hold.
 func (s *simulation) request(ctx context.Context, q *checkInput, at time.Time) (any, error) {
 	one := make([]evaluation, 1)
 	t := &one[0]

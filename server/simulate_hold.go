@@ -16,7 +16,7 @@ type simulation struct {
 	ids  uint64                    // identities that were made
 }
 
-// simulatedHold is what an event holds, or would hold if it was refused.
+// simulatedHold is an event's hold, or the one that it would have if it was refused.
 type simulatedHold struct {
 	id   stint.HoldID
 	asks []stint.Ask
@@ -38,7 +38,7 @@ type calledJSON struct {
 	Charged    int64 `json:"charged"`
 }
 
-// calledLine is the line that Simulate writes for one of those.
+// calledLine is the line that Simulate writes for one of these.
 type calledLine struct {
 	Outcome   string       `json:"outcome"`
 	Rule      string       `json:"rule"` // empty: they are about all rules
@@ -63,7 +63,7 @@ func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldC
 	return line, found, nil
 }
 
-// charge charges what an event takes.
+// charge charges an event's units.
 func (s *simulation) charge(ctx context.Context, q *checkInput, at time.Time) (any, error) {
 	q.Spent = q.costed
 	c := charge{in: &q.Input}
@@ -75,7 +75,7 @@ func (s *simulation) charge(ctx context.Context, q *checkInput, at time.Time) (a
 	return line, err
 }
 
-// settle ends what an earlier event holds, or renews it.
+// settle settles or renews an earlier event's hold.
 func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (any, error) {
 	action := stint.HoldSettle
 	if q.way == renewHold {
@@ -93,7 +93,7 @@ func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (a
 		a := &h.asks[i]
 		switch {
 		case a.Limit == nil:
-		case !a.Limit.IsHeld(): // it was charged at once, and is only shown
+		case !a.Limit.IsHeld(): // charged at once; only shown here
 			calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: a.Key, Limit: a.Limit})
 		default:
 			c := stint.HoldCall{Action: action, Key: a.Key, Limit: a.Limit, Hold: h.id, Units: a.Units(), Cost: q.Cost}
@@ -115,5 +115,5 @@ func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (a
 	return line, err
 }
 
-// unknownHold is the outcome if there is no hold that counts: it was settled before, or ran out.
+// unknownHold is the outcome if no hold counts: it was settled before, or ran out.
 const unknownHold = "unknown"

@@ -15,14 +15,14 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// firstAttempt bounds how long a start waits for the store, so that no request is decided by the
-// file's rules, or without counts, if it is there.
+// firstAttempt bounds how long a start waits for the store, so that no request is decided by the file's
+// rules, or without counts, while the store is up.
 const firstAttempt = time.Second
 
-// OpenStore opens the store that c.Settings name, and sets what c has of it: Limiter, Documents,
-// Findings and the namespace. A store that does not answer yet is no error: it connects later, and until
-// then the rules' on_store_error decides. keys are for a Redis that others count in, too; nil: it has
-// Stint's keys only. Call done when the Server is closed.
+// OpenStore opens the store that c.Settings name, and sets c's Limiter, Documents, Findings and namespace
+// from it. A store that does not answer yet is not an error: it connects later, and until then the rules'
+// on_store_error decides. keys are for a Redis in which other programs count, too; nil: only Stint does. Call
+// done when the Server is closed.
 func (c *Config) OpenStore(keys *redislimit.EnvoyKeys) (done func(), err error) {
 	s := &c.Settings
 	s.FitMemory()
@@ -92,7 +92,7 @@ func storeFindings(s *redislimit.Store) []rules.Finding {
 	return all
 }
 
-// EvictionFindings says if a Redis server drops counts when it is full.
+// EvictionFindings returns a finding if a Redis server drops counts when it is full.
 func EvictionFindings(s redislimit.Server) []rules.Finding {
 	if !s.DropsCounts() {
 		return nil

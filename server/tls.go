@@ -13,15 +13,15 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// certificate is what a listener presents and requires. Its files are reloaded while it serves.
-// Handshakes use what was read last, and connections stay as they are.
+// certificate has a listener's certificate and the authorities of its clients. The files are reloaded while
+// it serves. Handshakes use the last content; connections stay as they are.
 type certificate struct {
 	listener string
 	files    readfile.Watched
 	now      atomic.Pointer[loaded]
 }
 
-// loaded is what was read from the files of a certificate.
+// loaded is the content of a certificate's files.
 type loaded struct {
 	config *tls.Config
 	leaf   *x509.Certificate
@@ -86,8 +86,8 @@ func (c *certificate) take(contents [][]byte) error {
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 		config.ClientCAs = pemfile.Pool(now.cas)
-		// A session that is resumed presents no certificate. Without resumption, a client of a
-		// removed authority cannot come back by one.
+		// A resumed session presents no certificate. Without resumption, a client of a removed authority
+		// cannot come back.
 		config.SessionTicketsDisabled = true
 	}
 	c.now.Store(now)
@@ -121,8 +121,8 @@ func (s *Server) tellOfCertificate(c *certificate) {
 	s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
 }
 
-// tellOf sets the metric of when leaf expires, and warns if that is soon, or if an authority,
-// which the settings call ca, expires soon. leaf may be nil.
+// tellOf sets the expiry metric of leaf, and warns if leaf, or an authority, which the settings call ca,
+// expires soon. leaf may be nil.
 func (s *Server) tellOf(listener, ca string, leaf *x509.Certificate, cas []*x509.Certificate) {
 	if leaf != nil {
 		s.metrics.certificateExpiry.WithLabelValues(listener).Set(float64(leaf.NotAfter.Unix()))
@@ -151,7 +151,7 @@ type certified interface {
 	Certificates() map[string]time.Time
 }
 
-// tellOfStore sets the metric of when the certificates of the store expire.
+// tellOfStore sets the expiry metric of the store's certificates.
 func (s *Server) tellOfStore() {
 	if !s.fleet.IsLayered() {
 		return

@@ -26,7 +26,7 @@ type tracing struct {
 	tracer   trace.Tracer
 	exporter *traces.Exporter        // nil: the provider is the program's
 	all      bool                    // traces of all callers are continued
-	shownKey func(key string) string // what spans show of a key, a client or a path
+	shownKey func(key string) string // how spans show a key, a client or a path
 }
 
 // newTracing returns nil if no spans are made. The error is for Open: the environment is
@@ -88,8 +88,7 @@ func (t *tracing) store(l *stint.Limiter) *stint.Limiter {
 	return &stint.Limiter{Store: traced, Instance: l.Instance, Observe: l.Observe, ObserveHold: l.ObserveHold}
 }
 
-// start starts a span of a part of what the span of ctx does. It returns nil if that is not
-// recorded, or if there is none.
+// start starts a child of the span of ctx. It returns nil if there is no such span, or if it is not recorded.
 func (t *tracing) start(ctx context.Context, name string, kind trace.SpanKind) (context.Context, trace.Span) {
 	if t == nil || !trace.SpanFromContext(ctx).IsRecording() {
 		return ctx, nil
@@ -97,7 +96,7 @@ func (t *tracing) start(ctx context.Context, name string, kind trace.SpanKind) (
 	return t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
 }
 
-// violated ends the span of a response that counted as a violation, which start has returned.
+// violated ends a span from start, of a response that counted as a violation.
 func (t *tracing) violated(span trace.Span, w *watching, d *stint.Decision, err error) {
 	if span == nil {
 		return
@@ -111,8 +110,7 @@ func (t *tracing) violated(span trace.Span, w *watching, d *stint.Decision, err 
 	span.End()
 }
 
-// decided ends the span of a call of decide, which start has returned. ctx has the span of the
-// request.
+// decided ends a span from start, of a call of decide. ctx has the request's span.
 func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation) {
 	if span == nil {
 		return
@@ -193,8 +191,8 @@ func (t *tracing) attributes(e *evaluation) []attribute.KeyValue {
 	return as
 }
 
-// mostEvents is how many refused checks of a list are in its span, the first ones. A collector
-// gets no more of a span: see package traces.
+// mostEvents is how many refused checks of a list, the first ones, are in its span. A collector gets no more
+// for a span: see package traces.
 const mostEvents = 8
 
 // mostRules is how many names of rules a span has.
@@ -219,14 +217,14 @@ func (t *evaluation) outcomeName() string {
 	return outcomeOf(&t.Verdict, t.err)
 }
 
-// isUndecided reports whether the request could not be decided, through no fault of its own.
+// isUndecided reports whether the request could not be decided, and is not itself the reason.
 func (t *evaluation) isUndecided() bool {
 	return t.err != nil && !errors.Is(t.err, stint.ErrRequest)
 }
 
-// CallTracer starts a span of a call that this Server decides for another service, and returns the
-// context to decide it with. method is the service and method of gRPC. caller may have the headers
-// of the span that called; it is continued. end ends the span: code is that of gRPC, such as "OK".
+// CallTracer starts a span of a call that this Server decides for another service, and returns the context to
+// decide it with. method is the gRPC service and method. If caller has the headers of a span, the new span
+// continues its trace. end ends the span: code is the gRPC code, such as "OK".
 type CallTracer func(ctx context.Context, method string, caller http.Header) (_ context.Context, end func(code string))
 
 // CallTracer returns nil if no spans are made.

@@ -31,8 +31,7 @@ func callerOf(r *http.Request) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier{r.Header}))
 }
 
-// pass makes h name the span of ctx as the caller, in place of what it named. If ctx has no
-// span, h stays as it is.
+// pass makes the span of ctx the caller that h names. If ctx has no span, h stays as it is.
 func (t *tracing) pass(ctx context.Context, h http.Header) {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return
@@ -42,9 +41,8 @@ func (t *tracing) pass(ctx context.Context, h http.Header) {
 	propagation.TraceContext{}.Inject(ctx, carrier{h})
 }
 
-// requests makes a span of each request, under the name of next's listener or endpoint.
-// If believed is nil or returns true, the span continues the trace that the request names;
-// else it begins one, with a link.
+// requests makes a span for each request, named after next's listener or endpoint. If believed is nil or
+// returns true, the span continues the trace that the request names; else it begins a trace, with a link.
 func (t *tracing) requests(name string, believed func(*http.Request) bool, next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -83,7 +81,7 @@ func (t *tracing) startRequest(name string, believed func(*http.Request) bool, r
 	}
 }
 
-// endRequest ends the span of a request. returned tells that its handler did not panic.
+// endRequest ends the span of a request. returned: its handler did not panic.
 func (t *tracing) endRequest(span trace.Span, r *http.Request, w *tracedWriter, returned bool) {
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	span.SetAttributes(
@@ -138,7 +136,7 @@ func (t *tracing) answered(r *http.Response) {
 	}
 }
 
-// failed says in the span of a request to an upstream that there was no response.
+// failed records in the span of a request to an upstream that there was no response.
 func (t *tracing) failed(ctx context.Context) {
 	if t != nil {
 		trace.SpanFromContext(ctx).SetStatus(codes.Error, "")

@@ -24,9 +24,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// transport connects to the upstreams of some routes, to webhooks or to the collector of
-// traces: to all that differ only in address. If it has files, it is not ready until the files
-// are read.
+// transport connects to the upstreams of some routes, to webhooks or to the collector of traces: to all that
+// differ only in address. If it has files, it is not ready until they are read.
 type transport struct {
 	transportKind
 	settings *config.Settings
@@ -249,10 +248,10 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = exchangeOf(p.In).out
 			p.Out.Host = p.In.Host
-			p.Out.Trailer = p.In.Trailer // the same map, which is filled when the body ends
-			// The client gets 100 Continue when its body is read. An upstream that answers
-			// without reading the body gets no body, which it may wait for. While its body is
-			// unread, net/http does not notice that the client has left.
+			p.Out.Trailer = p.In.Trailer // the same map; it is filled when the body ends
+			// The client gets 100 Continue when its body is read. An upstream that answers without reading
+			// the body would get no body, and may wait for it. While the body is unread, net/http does not
+			// notice that the client has left.
 			p.Out.Header.Del("Expect")
 			p.Out.Body = exchangeOf(p.In).closable(p.Out.Body)
 			s.setForwarded(p)
@@ -318,9 +317,8 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 	})
 }
 
-// setForwarded sets the headers that describe where the request comes from. It removes the
-// claims of a client that is not trusted, also under names that upstreams take for these, such
-// as X_Forwarded_For.
+// setForwarded sets the headers that describe where the request comes from. It removes such headers of an
+// untrusted client, also under names that upstreams take for them, such as X_Forwarded_For.
 func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 	clients := s.clients()
 	httpfield.DropTwins(p.Out.Header, "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", http.CanonicalHeaderKey(s.settings.ClientHeader))
@@ -411,8 +409,8 @@ func (t *transport) keepUpgrade(r *http.Request) {
 	}
 }
 
-// wrongSwitch is what is wrong with a response that switches protocols; nil: nothing. An
-// upstream may switch to the protocol that it was offered.
+// wrongSwitch returns an error if a response switches protocols wrongly. An upstream may switch to the
+// protocol that it was offered.
 func wrongSwitch(r *http.Response) error {
 	offered, to := r.Request.Header.Get("Upgrade"), r.Header["Upgrade"]
 	switch {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// endGRPC makes a response of gRPC that breaks off end with a status, by which clients know that they
-// may try again. Otherwise they get INTERNAL, as for a mistake in the protocol.
+// endGRPC ends a gRPC response that breaks off with a status, so that clients know that they may try again.
+// Otherwise they get INTERNAL, as for a protocol error.
 func (s *Server) endGRPC(r *http.Response) {
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		r.Body = &grpcBody{r.Body, r, s}

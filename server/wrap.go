@@ -17,13 +17,13 @@ import (
 // own handlers: see Server.Wrap. Load also reads the files that the settings name.
 //
 // Without a Limiter in c, Load opens the store that the settings name, as Config.OpenStore does, and
-// Server.Close closes it. With a Limiter, the store in the file has no effect; then c needs Documents,
-// too, if the fleet shares rules. Addresses of listeners in the file have no effect.
+// Server.Close closes it. With a Limiter, the store in the file has no effect, and c also needs Documents if
+// the fleet shares rules. Addresses of listeners in the file have no effect.
 //
 // Bans, overrides, switches and rules that are changed at run time, at any instance of the fleet, and
-// files that change take effect until Close: Load calls Server.Follow, unless c says NoFollow. It
-// waits up to a second for each store, and up to a second for what the fleet shares. If Load returns
-// an error, nothing of it runs in the background.
+// files that change take effect until Close: Load calls Server.Follow, unless c says NoFollow. It waits up to
+// a second for each store, and up to a second for the fleet's shared documents. If Load returns an error,
+// nothing runs in the background.
 func Load(path string, c Config) (*Server, error) {
 	files, err := rules.Read(path)
 	if err != nil {
@@ -52,17 +52,17 @@ func Load(path string, c Config) (*Server, error) {
 	return s, nil
 }
 
-// Wrap returns next behind the rules. It does all that the gateway does, except for
-// upstreams: it answers refused requests itself, delays requests of rules that shape,
-// writes the headers that tell clients about their limits, counts a violation when next
-// writes a status of on_status, and counts requests in flight for Settings.Instance.
+// Wrap returns next behind the rules. It does everything that the gateway does, except for upstreams: it
+// answers refused requests itself, delays requests of rules that shape, writes the headers about limits,
+// counts a violation when next writes a status of on_status, and counts requests in flight for
+// Settings.Instance.
 //
-// request.route is the pattern of the http.ServeMux that the request takes, such as "POST
-// /login" or "GET /users/{id}": of next if that is a mux, else of the mux that called this
-// handler. So you can wrap a whole mux or single handlers.
+// request.route is the http.ServeMux pattern that the request matches, such as "POST /login" or "GET
+// /users/{id}": of next if that is a mux, else of the mux that called this handler. So you can wrap a whole
+// mux or single handlers.
 //
-// A handler of h2c must be around this one, not inside: requests in a connection that it
-// takes over would not pass through here.
+// An h2c handler must be around this one, not inside: requests in a connection that it takes over would not
+// pass through here.
 //
 // Changes made at run time, and files that change, take effect while Server.Follow runs: Load
 // calls it, New does not. For the rules file itself, use rules.Watcher and Server.SetRules.

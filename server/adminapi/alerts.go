@@ -6,7 +6,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Alerts are all alerts of the rules, and what they are about now.
+// Alerts are all alerts of the rules, and their present state.
 type Alerts struct {
 	Alerts []Alert `json:"alerts"`
 	// Evaluator is the ID of the instance that evaluates them for the fleet; empty: none
@@ -22,11 +22,11 @@ type Alert struct {
 	Severity string `json:"severity"`
 	// State is "ok", "pending", "firing" or "unknown".
 	State string `json:"state"`
-	// Unknown says that When cannot be computed now. An alert that fires keeps firing meanwhile; of
-	// others State is "unknown".
+	// Unknown means that When cannot be computed now. A firing alert keeps firing meanwhile; other alerts
+	// have the State "unknown".
 	Unknown bool   `json:"unknown,omitempty"`
 	Message string `json:"message,omitempty"` // the text of the rules file for people
-	// Value is that of Measured, the left side of the first comparison of When.
+	// Value is the value of Measured, the left side of the first comparison of When.
 	Value    *float64   `json:"value,omitempty"`
 	Measured string     `json:"measured,omitempty"`
 	Since    *time.Time `json:"since,omitempty"` // of the state; nil: not known
@@ -38,7 +38,7 @@ type Alert struct {
 	Error string     `json:"error,omitempty"` // why webhooks did not accept the last message
 	// Past are the last firings, at most 6, the newest first.
 	Past []Firing `json:"past,omitempty"`
-	// Delivered says which webhooks have accepted a message about the last firing; nil: none has.
+	// Delivered says how many webhooks have accepted a message about the last firing; nil: none.
 	Delivered *Delivered `json:"delivered,omitempty"`
 }
 
@@ -48,7 +48,7 @@ type Firing struct {
 	Resolved *time.Time `json:"resolved,omitempty"` // nil: it fires
 }
 
-// Delivered is by how many of the webhooks a message was accepted, and when by the last of them.
+// Delivered is how many of the webhooks accepted a message, and when the last of them did.
 type Delivered struct {
 	At time.Time `json:"at"`
 	By int       `json:"by"`
@@ -64,8 +64,7 @@ type AlertKey struct {
 	Usage float64 `json:"usage"`
 }
 
-// SilenceRequest mutes an alert, or all: no message is sent about it meanwhile. It must have an
-// end.
+// SilenceRequest mutes an alert, or all alerts: no messages are sent until its end. It must have an end.
 type SilenceRequest struct {
 	Alert string `json:"alert,omitempty"` // empty: all
 	Term
@@ -81,17 +80,17 @@ type Silence struct {
 	Effect
 }
 
-// Silences are those in force.
+// Silences are the silences in force.
 type Silences struct {
 	Silences []Silence `json:"silences"`
 }
 
-// AlertTest is what the webhooks answered to a message that is a test.
+// AlertTest has the webhooks' answers to a test message.
 type AlertTest struct {
 	Webhooks []WebhookTest `json:"webhooks"`
 }
 
-// WebhookTest is what a webhook answered.
+// WebhookTest is a webhook's answer.
 type WebhookTest struct {
 	Name  string `json:"name"`
 	Error string `json:"error,omitempty"` // why the message was not accepted; empty: it was

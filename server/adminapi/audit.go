@@ -8,16 +8,16 @@ type AuditLog struct {
 	Entries []AuditEntry `json:"entries"`
 }
 
-// AuditEntry is a change. Before and After are JSON, or empty. A text of more than 4 KiB is
-// replaced by one that says how long it is; the log of the instance has it whole.
+// AuditEntry is a change. Before and After are JSON, or empty. A text of more than 4 KiB is replaced by its
+// length; the instance's log has all of it.
 type AuditEntry struct {
 	ID     string    `json:"id"`
 	At     time.Time `json:"at"`
 	Who    string    `json:"who"`
 	From   string    `json:"from"` // the address; empty: a waiting change was merged
 	Action string    `json:"action"`
-	// What says what the change was about, such as "rule login, key 192.0.2.7" or "rule login:
-	// shadow". Empty: not known, such as of a waiting change that was merged.
+	// What is the subject of the change, such as "rule login, key 192.0.2.7" or "rule login: shadow". Empty:
+	// not known, as for a waiting change that was merged.
 	What   string `json:"what,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Decision is the ID of the decision that the caller named in the header Stint-Decision;
@@ -25,8 +25,8 @@ type AuditEntry struct {
 	Decision string `json:"decision,omitempty"`
 	Before   string `json:"before,omitempty"`
 	After    string `json:"after,omitempty"`
-	// Pending says why the change was not in force everywhere at that moment: it waits for the
-	// store, nobody knows whether it was made, or it was dropped. Empty: it was.
+	// Pending says why the change was not in force everywhere then: it waits for the store, it is unknown
+	// whether it was made, or it was dropped. Empty: it was in force.
 	Pending string `json:"pending,omitempty"`
 	Host    string `json:"host"` // of the instance that was called
 }

@@ -2,8 +2,8 @@ package adminapi
 
 import "github.com/stintdev/stint/server/rules"
 
-// Switches are the kill switch and the modes of the rules: as the file says, as set at run
-// time (nil: not set), and as in force now.
+// Switches are the kill switch and the modes of the rules: in the file, as set at run time (nil: not set),
+// and in force now.
 type Switches struct {
 	Enabled EnabledSwitch `json:"enabled"`
 	Rules   []RuleSwitch  `json:"rules"`
@@ -28,7 +28,7 @@ type RuleSwitch struct {
 // SwitchesRequest sets switches. What is left out stays as it is.
 type SwitchesRequest struct {
 	Enabled Choice[bool] `json:"enabled,omitzero"`
-	// Rules are modes by the names of rules; nil: the file's mode.
+	// Rules are modes by rule name; nil: the file's mode.
 	Rules  map[string]*rules.Mode `json:"rules,omitempty"`
 	Reason string                 `json:"reason,omitempty"`
 }
@@ -46,19 +46,19 @@ type Override struct {
 	Effect
 }
 
-// AddedOverride is one that was added just now, and those that it replaces.
+// AddedOverride is an override just added, and those that it replaces.
 type AddedOverride struct {
 	Override
 	Replaced []Override `json:"replaced,omitempty"`
 }
 
-// Overrides are those that were added at run time.
+// Overrides are the overrides added at run time.
 type Overrides struct {
 	Overrides []Override `json:"overrides"`
 }
 
-// OverrideRequest gives a key, or all of a tier, other limits under a rule. It replaces
-// an override of the same rule and the same key or tier.
+// OverrideRequest gives a key, or all keys of a tier, other limits under a rule. It replaces an override of
+// the same rule and the same key or tier.
 type OverrideRequest struct {
 	Rule string    `json:"rule"`
 	Key  rules.Key `json:"key,omitempty"` // one of Key and Tier
@@ -87,7 +87,7 @@ type ListRequest struct {
 	Term
 }
 
-// Ban is a ban by hand.
+// Ban is a manual ban.
 type Ban struct {
 	rules.Ban
 	Effect
@@ -100,11 +100,11 @@ type PenaltyBan struct {
 	Hashed bool      `json:"hashed"` // Key is the hash of a long key
 	Left   int64     `json:"left_us"`
 	Bans   int64     `json:"bans"` // in a row
-	// For is how long the ban is in all, by the penalty as it is now; 0: the rule has none any more.
+	// For is the total length of the ban, by the present penalty; 0: the rule has no penalty any more.
 	For int64 `json:"for_us,omitempty"`
 }
 
-// Bans are the bans that run.
+// Bans are the running bans.
 type Bans struct {
 	ByHand    []Ban        `json:"by_hand"`
 	ByPenalty []PenaltyBan `json:"by_penalty"`
@@ -131,8 +131,8 @@ type LiftRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Lifted are the bans that were lifted. Both lists are empty where there were only
-// violations, which are forgotten.
+// Lifted are the bans that were lifted. Both lists are empty if there were only
+// violations; these are forgotten.
 type Lifted struct {
 	ByHand    []Ban        `json:"by_hand"`
 	ByPenalty []PenaltyBan `json:"by_penalty"`

@@ -6,9 +6,8 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// KeyRequest is about a key under a rule, to show it or to reset it. Tier is the tier
-// whose counts are shown; empty: those of requests of no tier, and then of every tier
-// under which the key has used something.
+// KeyRequest shows or resets a key under a rule. Tier is the tier whose counts are shown; empty: the counts
+// of requests without a tier, and then of every tier under which the key has used something.
 type KeyRequest struct {
 	Rule   string    `json:"rule"`
 	Key    rules.Key `json:"key"`
@@ -16,7 +15,7 @@ type KeyRequest struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// RefundRequest gives Cost units back to a key, at least 1.
+// RefundRequest refunds Cost units, at least 1, to a key.
 type RefundRequest struct {
 	KeyRequest
 	Cost int64 `json:"cost"`
@@ -31,7 +30,7 @@ type ReleaseRequest struct {
 
 // Released is the state of a key after holds were dropped.
 type Released struct {
-	Released int64 `json:"released"` // requests whose holds they were
+	Released int64 `json:"released"` // the number of requests that held
 	KeyState
 }
 
@@ -44,14 +43,13 @@ type LimitState struct {
 	Held       int64  `json:"held,omitempty"` // by requests in flight
 	Remaining  int64  `json:"remaining"`
 	ResetAfter int64  `json:"reset_after_us"`
-	// Windows are when the present window of a limit of the calendar began, when the next one
-	// begins and when that ends, in the zone of the limit. nil: the limit is not one of the
-	// calendar.
+	// Windows are the beginnings of the present and the next window of a calendar limit, and the end of the
+	// next, in the limit's zone. nil: not a calendar limit.
 	Windows []time.Time `json:"windows,omitempty"`
 }
 
-// KeyLimit is a LimitState with what the store keeps of it. Its pointers are nil where
-// nothing is in use, and where the store cannot tell.
+// KeyLimit is a LimitState with the store's record of it. Its pointers are nil if nothing is in use, or the
+// store cannot tell.
 type KeyLimit struct {
 	LimitState
 	ChargedAgo *int64 `json:"charged_ago_us,omitempty"`
@@ -59,12 +57,12 @@ type KeyLimit struct {
 	Holds      []Hold `json:"holds,omitempty"` // the oldest first
 }
 
-// Hold is what one request holds under a limit.
+// Hold has the units that one request holds under a limit.
 type Hold struct {
 	Hold  string `json:"hold"` // the identity of the request's holds
 	Units int64  `json:"units"`
 	Age   int64  `json:"age_us"`  // since the request began, by the clock of its instance
-	Left  int64  `json:"left_us"` // that it still counts if nobody renews it
+	Left  int64  `json:"left_us"` // how long it still counts unless renewed
 }
 
 // PenaltyState is the state of a key under a penalty.
@@ -95,8 +93,8 @@ type ExplainRequest struct {
 	Claims    map[string]any `json:"claims,omitempty"`
 	Client    string         `json:"client,omitempty"`  // IP address
 	Request   *HTTPRequest   `json:"request,omitempty"` // nil: the request is not HTTP
-	// Domain and Descriptors are those of a call of Envoy's rate limit service. Empty: it is none.
-	// Operation and Attrs must be empty otherwise.
+	// Domain and Descriptors are for a call of Envoy's rate limit service; Operation and Attrs must then be
+	// empty. Empty: it is not such a call.
 	Domain      string       `json:"domain,omitempty"`
 	Descriptors []Descriptor `json:"descriptors,omitempty"`
 }
@@ -106,7 +104,7 @@ type Descriptor struct {
 	Entries    []DescriptorEntry `json:"entries"`
 	HitsAddend *int64            `json:"hits_addend,omitempty"`      // nil: ExplainRequest.Cost
 	GivesBack  bool              `json:"is_negative_hits,omitempty"` // what HitsAddend says
-	Limit      *DescriptorLimit  `json:"limit,omitempty"`            // nil: that of the rules
+	Limit      *DescriptorLimit  `json:"limit,omitempty"`            // nil: the rules' limit
 }
 
 // DescriptorEntry is a key and a value of a Descriptor.
@@ -115,7 +113,7 @@ type DescriptorEntry struct {
 	Value string `json:"value"`
 }
 
-// DescriptorLimit is a limit in place of that of the rules.
+// DescriptorLimit is a limit that replaces the rules' limit.
 type DescriptorLimit struct {
 	Name            string `json:"name,omitempty"`
 	RequestsPerUnit int64  `json:"requests_per_unit"`
@@ -132,29 +130,28 @@ type HTTPRequest struct {
 	Query   map[string]string   `json:"query,omitempty"` // in place of that of Path
 }
 
-// Explanation is what would be decided about a request, and why.
+// Explanation is the decision that a request would get, and why.
 type Explanation struct {
-	// Outcome is "allowed", "limited", "warned", "banned" or "blocked", or "undecided"
-	// where the request would be answered with 503, or "unknown" where no rule that applies
-	// refuses, but Needs say that others might.
+	// Outcome is "allowed", "limited", "warned", "banned" or "blocked"; "undecided" if the answer would be
+	// 503; "unknown" if no applying rule refuses, but rules that lack Needs might.
 	Outcome string `json:"outcome"`
-	// Needs are what a real request has and this one does not say, and rules that do not apply
-	// because of that read: client.ip, request.path and so on.
+	// Needs are variables that a real request would have and this one lacks, and that rules read which do not
+	// apply because of that: client.ip, request.path and so on.
 	Needs []string `json:"needs,omitempty"`
 	// Rule is the rule that decides; empty: none does.
 	Rule string `json:"rule,omitempty"`
-	// Words is the explanation as lines of text, which hold all the rest.
+	// Words is the explanation as lines of text, with everything else in them.
 	Words []string `json:"words"`
-	// List is the list that decides, "safelist" or "blocklist", and Entry what it holds of
-	// the request; empty: no list does.
+	// List is the list that decides, "safelist" or "blocklist", and Entry its matching entry; empty: no list
+	// does.
 	List  string          `json:"list,omitempty"`
 	Entry string          `json:"entry,omitempty"`
 	Rules []ExplainedRule `json:"rules"`
 	CountedBy
 }
 
-// ExplainedRule is what one rule makes of the request. What follows Why is zero where the
-// rule does not apply.
+// ExplainedRule is one rule's treatment of the request. The fields after Why are zero if the rule does not
+// apply.
 type ExplainedRule struct {
 	Name     string           `json:"name"`
 	Mode     string           `json:"mode"`
@@ -174,6 +171,6 @@ type ExplainedLimit struct {
 	// Cost is how many units the request takes or holds under it.
 	Cost       int64 `json:"cost"`
 	Allowed    bool  `json:"allowed"`
-	Busy       bool  `json:"busy,omitempty"` // it refuses because of what is held
+	Busy       bool  `json:"busy,omitempty"` // it refuses because of held units
 	RetryAfter int64 `json:"retry_after_us"`
 }

@@ -12,16 +12,15 @@ type Quantiles struct {
 	P99 int64 `json:"p99_us"`
 }
 
-// Live is how things are now. GET /v1/live is a stream of server-sent events, one each
-// second, with a Live as data. Rates are of the last second for one instance, and of the
-// last few seconds for a fleet.
+// Live is the present state. GET /v1/live is a stream of server-sent events, one each second, with a Live as
+// data. Rates are of the last second for one instance, and of the last few seconds for a fleet.
 type Live struct {
 	At       time.Time `json:"at"`
 	Outcomes Rates     `json:"outcomes"`
 	Decide   Quantiles `json:"decide"` // of deciding a request
 	Store    Quantiles `json:"store"`  // of calls of the store
-	// Calls and Failures are calls of the store a second, and those of them that failed.
-	// Fallback is decisions a second by a rule's on_store_error.
+	// Calls and Failures are calls of the store a second, and how many of them failed. Fallback is decisions
+	// a second by a rule's on_store_error.
 	Calls    float64 `json:"calls"`
 	Failures float64 `json:"failures"`
 	Fallback float64 `json:"fallback"`
@@ -31,10 +30,10 @@ type Live struct {
 	Down      int64  `json:"down_s,omitempty"`
 	Instances int64  `json:"instances"`
 	Bans      int64  `json:"bans"` // by penalties and by hand
-	// Holds is requests in flight that hold units by a rule, once for each such rule.
-	// HoldsLost and CostsUnknown are requests a second that held units and have ended: whose
-	// hold had run out, so that their cost was not charged, and whose cost could not be read.
-	// Holds of the check API are in none of the three.
+	// Holds is requests in flight that hold units under a rule, once for each such rule. HoldsLost and
+	// CostsUnknown are requests a second that held units and ended: with a hold that had run out, so that
+	// their cost was not charged, and with a cost that could not be read. Holds of the check API are in none
+	// of the three.
 	Holds        int64   `json:"holds,omitempty"`
 	HoldsLost    float64 `json:"holds_lost,omitempty"`
 	CostsUnknown float64 `json:"costs_unknown,omitempty"`
@@ -43,18 +42,18 @@ type Live struct {
 	Rules []LiveRule `json:"rules"`
 	// Rule is the rule that the query names; nil: it names none, or none in force.
 	Rule *RuleRates `json:"rule,omitempty"`
-	// Version and Controls are the numbers or names of what is in force. When they change,
-	// a page should read the rules and the entries again.
+	// Version and Controls identify the rules and the entries in force. When they change, a page should read
+	// these again.
 	Version  string `json:"version"`
 	Controls int64  `json:"controls"`
 }
 
-// LiveRule is how busy a rule is: requests a second that it decided, and of these refused.
-// Of a rule in shadow mode, Refused are those that it would have refused, and Decided is 0.
+// LiveRule is how busy a rule is: requests a second that it decided, and how many of these it refused. For a
+// rule in shadow mode, Refused are those that it would have refused, and Decided is 0.
 type LiveRule struct {
 	Name string `json:"name"`
-	// Applied are requests a second that it applied to, and Decided those of them that it decided,
-	// because it refused them or was the strictest. Both are 0 in shadow mode.
+	// Applied are requests a second to which the rule applied, and Decided those that it decided, because it
+	// refused them or was the strictest. Both are 0 in shadow mode.
 	Applied float64 `json:"applied"`
 	Decided float64 `json:"decided"`
 	Refused float64 `json:"refused"`
@@ -64,12 +63,12 @@ type LiveRule struct {
 // RuleRates are the rates of one rule, of the same time as the other numbers.
 type RuleRates struct {
 	Name string `json:"name"`
-	// Outcomes are requests a second: "allowed", "limited", "warned", "banned", and "shadow"
-	// for those that the rule would have refused in shadow mode, "beside" for those that it
-	// applied to and another rule decided.
+	// Outcomes are requests a second: "allowed", "limited", "warned", "banned"; "shadow" for those that the
+	// rule would have refused in shadow mode; "beside" for those to which it applied and that another rule
+	// decided.
 	Outcomes Rates `json:"outcomes"`
-	// Fallback is decisions a second by its on_store_error, Violations are responses of
-	// upstreams a second that counted as violations.
+	// Fallback is decisions a second by its on_store_error, Violations is upstream responses a second that
+	// counted as violations.
 	Fallback   float64 `json:"fallback"`
 	Violations float64 `json:"violations"`
 	// Holds, HoldsLost and CostsUnknown are as in Live, of this rule.
@@ -78,8 +77,8 @@ type RuleRates struct {
 	CostsUnknown float64 `json:"costs_unknown,omitempty"`
 }
 
-// Series are the last minutes, in steps, the oldest first. Only steps since the start of the
-// instance that answers are there. Its query: rule (empty: all).
+// Series are the last minutes, in steps, the oldest first. It has only steps since the start of the answering
+// instance. Its query: rule (empty: all).
 type Series struct {
 	Rule  string    `json:"rule,omitempty"`
 	Until time.Time `json:"until"`  // the end of the last step
@@ -90,12 +89,12 @@ type Series struct {
 	P99      []int64              `json:"p99_us"`
 }
 
-// Instances are those that share the store and have reported within the last seconds.
+// Instances are the instances that share the store and have reported within the last seconds.
 type Instances struct {
 	Instances []Instance `json:"instances"`
 }
 
-// Instance is what an instance has reported of itself.
+// Instance is an instance's report about itself.
 type Instance struct {
 	ID       string    `json:"id"`   // new with each start
 	Host     string    `json:"host"` // the name of its machine

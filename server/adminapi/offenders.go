@@ -18,15 +18,15 @@ type Offenders struct {
 	Of    string    `json:"of"`
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
-	Total int64     `json:"total"` // of all, also those that are not listed
+	Total int64     `json:"total"` // of all, including those not listed
 	// Instances is how many instances are counted.
 	Instances int64 `json:"instances"`
-	// Missing says what is not counted, and why; empty: nothing is missing.
+	// Missing says which part is not counted, and why; empty: nothing is missing.
 	Missing   string     `json:"missing,omitempty"`
 	Offenders []Offender `json:"offenders"`
 }
 
-// Offender is one of them. Its true count is between Count-Error and Count.
+// Offender is one offender. Its true count is between Count-Error and Count.
 type Offender struct {
 	Rule   string    `json:"rule,omitempty"` // of keys
 	Key    rules.Key `json:"key,omitempty"`  // of keys; hashed under server.privacy: hash
@@ -37,8 +37,8 @@ type Offender struct {
 }
 
 // History is the use of one key, rule, path or client by the hour. The query of
-// GET /v1/offenders/history: of, by, rule and key, or name. With of=rules and without a name it is
-// that of all rules together.
+// GET /v1/offenders/history: of, by, rule and key, or name. With of=rules and without a name, it is the use
+// of all rules together.
 type History struct {
 	Hours []HistoryHour `json:"hours"` // the oldest first; hours without a count are left out
 	// Weekdays are the counts by weekday and hour of UTC, Monday first; each has 24 numbers.

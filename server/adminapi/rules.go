@@ -8,7 +8,7 @@ import (
 
 // Rules are the rules that decide at this instance.
 type Rules struct {
-	// Source is "file", or "fleet" where the rules were pushed.
+	// Source is "file", or "fleet" if the rules were pushed.
 	Source  string `json:"source"`
 	Version string `json:"version"`
 	Number  int64  `json:"number"` // of the fleet's version; 0: the rules are the file's
@@ -33,7 +33,7 @@ type Rule struct {
 	Limits    []string `json:"limits"`
 	// Settings are the other fields of the rule in its file.
 	Settings []rules.Setting `json:"settings,omitempty"`
-	// Descriptor means that the rule is of a file of Envoy's form, which cannot be pushed.
+	// Descriptor means that the rule is from a file of Envoy's form, which cannot be pushed.
 	Descriptor bool `json:"descriptor,omitempty"`
 }
 
@@ -42,7 +42,7 @@ type CheckRequest struct {
 	Text string `json:"text"`
 }
 
-// Checked is the answer to a CheckRequest of rules that could be pushed.
+// Checked is the answer to a CheckRequest if the rules could be pushed.
 type Checked struct {
 	Version  string          `json:"version"`
 	Count    int             `json:"count"`
@@ -76,7 +76,7 @@ type Version struct {
 	Text    string    `json:"text,omitempty"` // only where one version is asked for
 }
 
-// Versions are those that the fleet keeps, the newest first.
+// Versions are the versions that the fleet keeps, the newest first.
 type Versions struct {
 	Versions []Version `json:"versions"`
 }
@@ -86,7 +86,7 @@ type Source struct {
 	Source  string `json:"source"` // as in Rules
 	Version string `json:"version"`
 	Number  int64  `json:"number"` // as in Rules
-	// Ordered is the order to take the file's rules though the fleet has rules; nil: none.
+	// Ordered is the order to take the file's rules although the fleet has rules; nil: none.
 	Ordered *Order `json:"ordered,omitempty"`
 }
 

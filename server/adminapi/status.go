@@ -17,7 +17,7 @@ type Status struct {
 	Findings []rules.Finding `json:"findings"`
 }
 
-// RulesStatus is about the rules that decide.
+// RulesStatus describes the rules that decide.
 type RulesStatus struct {
 	Source  string    `json:"source"` // as in Rules
 	Version string    `json:"version"`
@@ -25,7 +25,7 @@ type RulesStatus struct {
 	Count   int       `json:"count"`
 	Enabled bool      `json:"enabled"` // false: every request passes
 	Taken   time.Time `json:"taken"`
-	// Refused are the last rules that were refused, nil if rules were taken since.
+	// Refused are the rules last refused; nil: rules were taken since.
 	Refused *RefusedRules `json:"refused,omitempty"`
 	Ordered *Order        `json:"ordered,omitempty"` // as in Source
 }
@@ -36,16 +36,16 @@ type RefusedRules struct {
 	Error string    `json:"error"`
 }
 
-// ControlsStatus is about what was changed at run time.
+// ControlsStatus describes the changes made at run time.
 type ControlsStatus struct {
 	Number   int64            `json:"number"` // of the version in force; 0: nothing was changed
 	Problems []ControlProblem `json:"problems"`
-	// Source is "store"; or, until the store was read for the first time since the start,
-	// "state_dir", or "nowhere" where nothing was kept.
+	// Source is "store"; until the store was first read after the start, it is "state_dir", or "nowhere" if
+	// nothing was kept.
 	Source string `json:"source"`
-	// Read is when what state_dir keeps was read from the store; nil: Source is another.
+	// Read is when the content of state_dir was read from the store; nil: Source is another.
 	Read *time.Time `json:"read,omitempty"`
-	// StateError is why nothing can be kept in state_dir; empty: it can.
+	// StateError says why nothing can be kept in state_dir; empty: it works.
 	StateError string `json:"state_error,omitempty"`
 	// Pending are the changes that are in force at this instance alone, the oldest first.
 	Pending []PendingChange `json:"pending"`
@@ -72,28 +72,28 @@ type StoreStatus struct {
 	OK     bool   `json:"ok"`   // it answers
 	Shared bool   `json:"shared"`
 	Error  string `json:"error,omitempty"` // why it does not answer
-	// Down is for how many seconds the store, or a part of it, has been away; 0: it decides.
+	// Down is for how many seconds the store, or a part of it, has been down; 0: it decides.
 	Down int64 `json:"down_s,omitempty"`
-	// Breaker and Instances are those of the fallback: the state of its breaker, and how
-	// many instances share the limits without the store. Zero where the store is memory.
+	// Breaker and Instances belong to the fallback: its breaker's state, and how many instances share the
+	// limits without the store. Zero for a store in memory.
 	Breaker   string `json:"breaker,omitempty"`
 	Instances int64  `json:"instances,omitempty"`
-	// Decides is "store", or "on_store_error" where that of each rule decides.
+	// Decides is "store", or "on_store_error" if each rule's on_store_error decides.
 	Decides string `json:"decides"`
-	// Listening is whether other instances can tell this one to forget a refusal; while they
-	// cannot, no refusal is remembered. Nil: none is to be remembered.
+	// Listening is whether other instances can make this one forget a refusal; while they cannot, refusals
+	// are not remembered. Nil: they are never remembered.
 	Listening *bool  `json:"listening,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
-	// ClockAhead is how far the clock of this machine is ahead of the store's, negative if
-	// it is behind; nil: the store's was not read.
+	// ClockAhead is how far this machine's clock is ahead of the store's, negative if behind; nil: the
+	// store's clock was not read.
 	ClockAhead *int64 `json:"clock_ahead_us,omitempty"`
 }
 
-// ClockApart is how far the clocks of an instance and of its store are apart, either way,
-// where the instance logs a warning. A reader of StoreStatus.ClockAhead should warn, too.
+// ClockApart is the difference, either way, between the clocks of an instance and of its store from which the
+// instance logs a warning. A reader of StoreStatus.ClockAhead should warn, too.
 const ClockApart = 5 * time.Second
 
-// MemoryStatus is the memory that an instance takes at most, by its bounds.
+// MemoryStatus is the most memory that an instance takes, by its bounds.
 type MemoryStatus struct {
 	Bytes int64        `json:"bytes"` // for which the bounds were made
 	From  string       `json:"from"`  // "setting", "cgroup", "machine" or "unknown"
@@ -101,11 +101,11 @@ type MemoryStatus struct {
 	Parts []MemoryPart `json:"parts"`
 }
 
-// MemoryPart is one kind of things that are held in memory.
+// MemoryPart is one kind of things in memory.
 type MemoryPart struct {
 	Name  string `json:"name"`
 	Most  int64  `json:"most"`  // how many
-	Bytes int64  `json:"bytes"` // that so many take
+	Bytes int64  `json:"bytes"` // that Most of them take
 }
 
 // Settings are the settings of an instance.
@@ -117,10 +117,9 @@ type Settings struct {
 type Setting struct {
 	// Path is where a file has it, below "server": routes[0].upstream.
 	Path string `json:"path"`
-	// Value is as a file has it, or in words. Of what may be a secret, no more is shown than where it
-	// leads.
+	// Value is as a file has it, or in words. Of a possible secret, only the place it leads to is shown.
 	Value string `json:"value"`
-	// From is where it was given: file:line:column, a variable of the environment or a flag, or "the
-	// program" for what it set by itself. Empty: it is the default.
+	// From is where it was given: file:line:column, an environment variable or a flag, or "the program" if
+	// the program set it. Empty: it is the default.
 	From string `json:"from,omitempty"`
 }

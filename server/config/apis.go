@@ -10,8 +10,8 @@ import (
 )
 
 // CheckAPI says who may use the check API. Its address and TLS are CheckListen and CheckTLS
-// of Settings. If CheckTLS has a ClientCA, and there are no Tokens and no Clients, every
-// certificate of that authority is accepted.
+// of Settings. If CheckTLS has a ClientCA, and there are neither Tokens nor Clients, every certificate of
+// that authority is accepted.
 type CheckAPI struct {
 	Callers
 	// Open lets everyone who can connect use it, without a token or certificate.
@@ -28,7 +28,7 @@ func (s *Settings) CheckGuarded() error {
 		s.CheckListen)
 }
 
-// value is the section check, read after check_listen and check_tls.
+// value reads the section check, after check_listen and check_tls.
 func (c *CheckAPI) value(s *Settings, r *yamlnode.Reader) schema.Value {
 	callers := callersReader{Reader: r, to: &c.Callers}
 	rows := append(callers.rows(), schema.Row{Name: "open", Value: schema.Bool(r, &c.Open), Default: "false", Not: []string{"tokens", "clients"},
@@ -46,7 +46,7 @@ func (c *CheckAPI) value(s *Settings, r *yamlnode.Reader) schema.Value {
 // unencrypted.
 func (s *Settings) CheckTokensInTheClear() bool { return s.Check.inTheClear(s.CheckListen, s.CheckTLS) }
 
-// Findings returns the settings that work but probably not as they were meant, with the rules of set.
+// Findings returns settings that, with the rules of set, are valid but probably not meant.
 func (s *Settings) Findings(set *rules.Set) (all []rules.Finding) {
 	if s.Check.Open && s.CheckListen != Off {
 		all = append(all, rules.Finding{Code: rules.CodeCheckOpen, Text: "check has open: true, so that everybody who reaches " + s.CheckListen +

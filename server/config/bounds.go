@@ -15,16 +15,15 @@ import (
 	"github.com/stintdev/stint/server/internal/offenders"
 )
 
-// Instance bounds what one instance accepts at the gateway and the check API, whatever the
-// rules and the store say. It never bounds /healthz, /readyz, /metrics and the admin API.
+// Instance bounds what one instance accepts at the gateway and the check API, regardless of rules and store.
+// It never bounds /healthz, /readyz, /metrics and the admin API.
 type Instance struct {
-	// Limit bounds the requests that the rules allow here, at both together, one unit each.
+	// Limit bounds the requests that the rules allow at this instance, at both APIs together, one unit each.
 	// nil: no bound.
 	Limit *stint.Limit
-	// InFlight bounds the requests in flight at once at the gateway, and as many at the
-	// check API, including /v1/authorize. One client cannot take all of them: see
-	// httplimit.Middleware.MaxInFlight. An upgraded connection does not count. 0: no bound.
-	// ByMemory: up to 10,000.
+	// InFlight bounds the requests in flight at the gateway, and separately as many at the check API,
+	// including /v1/authorize. One client cannot take all of them: see httplimit.Middleware.MaxInFlight. An
+	// upgraded connection does not count. 0: no bound. ByMemory: up to 10,000.
 	InFlight int64
 	// Bytes bounds the memory for bodies and headers of requests in flight, including what
 	// is needed to read them. A request that does not fit is refused. 0: no bound.
@@ -49,8 +48,7 @@ func (i Instance) String() string {
 	return fmt.Sprintf("%s, %s in flight, %s", limit, inFlight, bytes)
 }
 
-// defaultInFlight is far above what one instance serves in good health. With little memory, it
-// is less.
+// defaultInFlight is far above the load of a healthy instance. With little memory, it is less.
 const defaultInFlight = 10_000
 
 func (i *Instance) rows(r *yamlnode.Reader) schema.Rows {
@@ -69,21 +67,20 @@ const ByMemory = -1
 
 // Bounds that no setting changes.
 const (
-	// MaxAdminBody is the size of the largest body of the admin API, in bytes: rules of
-	// the largest size, escaped, with what comes around them.
+	// MaxAdminBody is the size of the largest body of the admin API, in bytes: the largest rules, escaped,
+	// and the members around them.
 	MaxAdminBody = 2*yamlnode.MaxFile + 1<<16
 	// AdminBytes is how many bytes the bodies of the admin API may take together.
 	AdminBytes = 2*MaxAdminBody + 1<<20
 	// MaxPreviewKeys is how many keys a preview of rules counts under each of the two sets.
 	MaxPreviewKeys = 10_000
-	// MaxCountedBans is how many bans an instance remembers, of those that it saw
-	// imposed, for the metric of running bans.
+	// MaxCountedBans is how many of the bans imposed through it an instance
+	// remembers, for the metric of running bans.
 	MaxCountedBans = 100_000
-	// AlertBytes is how many bytes the alerts of the rules take: their states, what is
-	// measured for them, and keys.
+	// AlertBytes is how many bytes the alerts of the rules take: states, measured numbers and keys.
 	AlertBytes = 5 << 20
-	// MaxSeries is how many rules have a series of the last minutes. If there are more, the
-	// one that has been quiet for longest is dropped.
+	// MaxSeries is how many rules have a series of the last minutes. If there are more, the one idle for
+	// longest is dropped.
 	MaxSeries = 1_000
 	// MaxSessions is how many browsers can be signed in to the dashboard of an instance.
 	MaxSessions = 1000
@@ -92,19 +89,17 @@ const (
 	MaxWrongTokens = 4096
 )
 
-// Footprint is how much memory an instance takes at most, by its bounds.
+// Footprint is the most memory that an instance takes, by its bounds.
 type Footprint struct {
-	// Memory is how many bytes the bounds were made for. From is where the number is
-	// from: "setting", "cgroup", "machine" or "unknown".
+	// Memory is the number of bytes for which the bounds were made. From is its source: "setting", "cgroup",
+	// "machine" or "unknown".
 	Memory int64
 	From   string
 	Parts  []Part // the program itself comes first
-	// Files is how many files this process may have open, of which each connection is one; 0: not
-	// known.
+	// Files is how many files this process may have open, including connections; 0: not known.
 	Files       int64
 	connections int64 // of each listener
-	// Exceeds is how many bytes the cgroup or the machine has, if the setting exceeds it;
-	// else 0.
+	// Exceeds is the memory of the cgroup or the machine, in bytes, if the setting exceeds it; else 0.
 	Exceeds int64
 }
 
@@ -140,10 +135,10 @@ const (
 )
 
 const (
-	// ownFiles is how many files are left for what is no connection of a client: the store, logs, rules.
+	// ownFiles is how many files are kept for uses other than client connections: the store, logs, rules.
 	ownFiles = 128
-	// filesEach of the others are there for each connection of a listener: its own, one to an upstream,
-	// and one for the other listeners.
+	// filesEach is the number of the other files for each connection of a listener: its own, one to an
+	// upstream, and one for the other listeners.
 	filesEach = 3
 )
 
@@ -172,7 +167,7 @@ func (s *Settings) FitMemory() Footprint {
 	if s.Envoy != nil {
 		beside += f.QuotaBuckets() * bucketBytes
 	}
-	rest := f.Memory - beside*3/2 // the shares are two thirds of it
+	rest := f.Memory - beside*3/2 // the shares add up to two thirds of it
 	fit := func(to *int64, share, each, least, most int64) {
 		if *to == ByMemory {
 			*to = min(max(rest/share/each, least), most)
@@ -239,8 +234,8 @@ func (s *Settings) FitMemory() Footprint {
 	return f
 }
 
-// MaxOwed returns how many bytes may be kept about what was admitted while the store is
-// down, and as many about what could not be settled.
+// MaxOwed returns how many bytes may be kept about admissions while the store is down, and separately about
+// settlements that failed.
 func (f *Footprint) MaxOwed() int64 { return min(fleet.DefaultMaxOwed, f.Memory/64) }
 
 // TokenBytes returns how many bytes verified tokens of clients may take.

@@ -8,15 +8,14 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Callers says who may use an API. Without Tokens and Clients, everyone on this machine
-// may.
+// Callers says who may use an API. Without Tokens and Clients, that is everyone on this machine.
 type Callers struct {
-	// Tokens and Clients are who may use it. Their names are what the API calls
-	// callers, and are unique among both.
+	// Tokens and Clients are the callers that may use the API. Their names are the
+	// callers' names, and are unique among both.
 	Tokens  []Token
 	Clients []Client
-	// Hosts are names in Host under which callers without a token may reach it, beside
-	// localhost and the addresses of loopback; in lower case, without a port.
+	// Hosts are names in Host under which callers without a token may reach the API, beside localhost and
+	// loopback addresses; in lower case, without a port.
 	Hosts []string
 }
 
@@ -26,8 +25,8 @@ type Token struct {
 	Name string
 	// Scope is for the admin API; the check API has none.
 	Scope Scope
-	// One of File, which is read again when it changes, and Env, the name of a
-	// variable of the environment, is given.
+	// Exactly one is given: File, which is read again when it changes, or Env, the
+	// name of an environment variable.
 	File, Env string
 }
 
@@ -44,9 +43,9 @@ type Client struct {
 type Scope uint8
 
 const (
-	// ReadScope allows to look.
+	// ReadScope allows reading.
 	ReadScope Scope = iota + 1
-	// WriteScope allows to look and to change.
+	// WriteScope allows reading and changing.
 	WriteScope
 )
 
@@ -142,7 +141,7 @@ func (r *callersReader) membersOfToken() string {
 }
 
 func (r *callersReader) token(n *yamlnode.Node) {
-	if n.Value != "" { // it may be the token itself, which must not be shown
+	if n.Value != "" { // it may be the token itself, put there by mistake
 		r.Report(n, "want a mapping of %s", r.membersOfToken())
 		return
 	}
@@ -168,7 +167,7 @@ func (r *callersReader) client(n *yamlnode.Node) {
 	r.to.Clients = append(r.to.Clients, c)
 }
 
-// named are the rows that a token and a client have in common, and more.
+// named are the rows that tokens and clients share, and more.
 func (r *callersReader) named(name *string, scope *Scope, more ...schema.Row) schema.Rows {
 	rows := schema.Rows{{Name: "name", Value: schema.Text(r.Reader, name, "name").Matching(schema.Something), Required: true, Example: "deploy",
 		Says: "What the API calls the caller, unique among tokens and clients."}}
@@ -179,7 +178,7 @@ func (r *callersReader) named(name *string, scope *Scope, more ...schema.Row) sc
 	return append(rows, more...)
 }
 
-// checkNamed reports a name that is missing or was given before, and a missing scope.
+// checkNamed reports a name that is missing or used before, and a missing scope.
 func (r *callersReader) checkNamed(n *yamlnode.Node, fields map[string]*yamlnode.Node, name string) {
 	switch {
 	case fields["name"] == nil:

@@ -11,12 +11,12 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// CORS says which pages of other origins may read the gateway's answers, and the refusals that a proxy
-// gets at /v1/authorize.
+// CORS says which pages of other origins may read the gateway's answers, and a proxy's refusals at
+// /v1/authorize.
 type CORS struct {
-	// Upstream leaves that to the upstreams: the gateway's own answers allow what the upstream of the
-	// same route last allowed to the same origin, and preflights pass. Policy is zero then. Otherwise
-	// Policy has the origins, and the gateway answers preflights.
+	// Upstream leaves that to the upstreams: the gateway's own answers allow an origin what the route's
+	// upstream last allowed it, and preflights pass. Policy is zero then. Otherwise Policy has the origins,
+	// and the gateway answers preflights.
 	Upstream bool
 	Policy   httplimit.CORS
 }

@@ -14,8 +14,7 @@ import (
 )
 
 // Envoy is the section envoy of the settings: Envoy's rate limit service, its rate limit quota service
-// and its external authorization, by gRPC. DefaultEnvoy has what a file leaves out; the zero Envoy has
-// no listeners.
+// and its external authorization, by gRPC. DefaultEnvoy has the defaults; the zero Envoy has no listeners.
 type Envoy struct {
 	EnvoySource
 	// Listen is the address for gRPC, or unix: and the path of a socket. Empty: there is none.
@@ -30,9 +29,9 @@ type Envoy struct {
 	Stats EnvoyStats
 	// TLS is for Listen; nil: there is none.
 	TLS *TLSFiles
-	// ClientName is a name that the certificates of callers must have. Empty: any.
+	// ClientName is a name that callers' certificates must have. Empty: any.
 	ClientName string
-	// Each decides each descriptor of a call by itself. Otherwise a call takes all or nothing.
+	// Each decides each descriptor of a call by itself. Otherwise a call is charged for all or none.
 	Each bool
 	// Shadow turns every refusal of a call into OK. QuotaMode makes all rules those of quota_mode.
 	Shadow, QuotaMode bool
@@ -45,7 +44,7 @@ type Envoy struct {
 	QuotaShares string
 	// QuotaTTL is how long an assignment of the quota service lasts, in whole seconds.
 	QuotaTTL time.Duration
-	// Health says what the health checks look at besides.
+	// Health has further conditions of health checks.
 	Health EnvoyHealth
 	// SharedCounters counts in the keys of envoyproxy/ratelimit; nil: in Stint's.
 	SharedCounters *EnvoyCounters
@@ -55,16 +54,16 @@ type Envoy struct {
 // until the reset.
 type EnvoyHeaders struct{ Limit, Remaining, Reset string }
 
-// EnvoyHealth says without what the service is unhealthy.
+// EnvoyHealth has conditions that make the service unhealthy.
 type EnvoyHealth struct {
-	// NeedsDescriptors makes it unhealthy until there are descriptors of a domain, and NeedsStore
-	// while the store does not decide.
+	// NeedsDescriptors: the service is unhealthy until there are descriptors of a domain. NeedsStore: it is
+	// unhealthy while the store does not decide.
 	NeedsDescriptors, NeedsStore bool
 }
 
 // EnvoyCounters are the keys of envoyproxy/ratelimit in a Redis.
 type EnvoyCounters struct {
-	// KeyPrefix is before each key. Empty: nothing is.
+	// KeyPrefix is before each key. It may be empty.
 	KeyPrefix string
 	// ExpiryJitter is how much longer than its window a key lives at most.
 	ExpiryJitter time.Duration
@@ -183,7 +182,7 @@ func readEnvoy(r *yamlnode.Reader, to **Envoy) schema.Value {
 	})
 }
 
-// checkStores reports what needs a store in Redis, where there is none.
+// checkStores reports settings that need a Redis store, if there is none.
 func (s *Settings) checkStores(r *yamlnode.Reader, fields map[string]*yamlnode.Node) {
 	if s.Store != "memory" {
 		return

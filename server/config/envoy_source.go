@@ -14,16 +14,16 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// EnvoySource is where descriptors come from, of Envoy's form.
+// EnvoySource is where descriptors of Envoy's form come from.
 type EnvoySource struct {
-	// Directory has files of descriptors. Empty, and no XDS: there are none, so that only external
-	// authorization has rules.
+	// Directory has files of descriptors. Empty, and no XDS: there are none, and only external authorization
+	// has rules.
 	Directory string
-	// DirectoryLink is a symbolic link above the files, or Directory itself: they are read again when
-	// it points elsewhere. Empty, or no link: when one of them changes.
+	// DirectoryLink is a symbolic link above the files, or Directory itself: the files are read again when it
+	// points elsewhere. Empty, or not a link: they are read again when one changes.
 	DirectoryLink string
-	// DirectoryMayBeEmpty lets Directory have no file, and DotFiles has files and directories count
-	// whose names begin with a dot.
+	// DirectoryMayBeEmpty allows a Directory without a file. DotFiles includes files and directories whose
+	// names begin with a dot.
 	DirectoryMayBeEmpty, DotFiles bool
 	// MergeDomains lets several files have one domain.
 	MergeDomains bool
@@ -45,7 +45,7 @@ func (s *EnvoySource) Files() *rules.EnvoyFiles {
 type XDS struct {
 	// Server is the target of gRPC, such as host:port.
 	Server string
-	// NodeID is by which the server knows this instance, and NodeMetadata is sent besides, as texts.
+	// NodeID identifies this instance to the server, and NodeMetadata is sent in addition, as texts.
 	NodeID       string
 	NodeMetadata map[string]string
 	// Headers are sent with each stream; their names are in lower case.
@@ -137,8 +137,8 @@ func parseRatio(text string) (float64, error) {
 	return f, nil
 }
 
-// texts is a mapping of texts by names, each of which is changed by name. ${NAME} and ${file:PATH} stand
-// for others in the texts.
+// texts is a mapping of names to texts. name converts each name. ${NAME} and ${file:PATH} are
+// replaced in the texts.
 func texts(r *yamlnode.Reader, to *map[string]string, name func(string) string) schema.Value {
 	item := schema.Scalar("text", "")
 	item.Expands = true

@@ -14,29 +14,29 @@ import (
 type EnvoyStats struct {
 	// PrometheusListen is the address of metrics. Off or empty: none.
 	PrometheusListen string
-	// Statsd is the host:port of a statsd, which gets statistics over TCP, and DogStatsd that of an
-	// agent of Datadog, over UDP. At most one is set. Empty: neither gets any.
+	// Statsd is the host:port of a statsd, which gets statistics over TCP, and DogStatsd that of a Datadog
+	// agent, over UDP. At most one is set. Empty: none.
 	Statsd, DogStatsd string
-	// Tags are those of each statistic, and DogStatsdTags more for DogStatsd.
+	// Tags are the tags of each statistic, and DogStatsdTags additional ones for DogStatsd.
 	Tags, DogStatsdTags map[string]string
-	// FlushInterval is how often Statsd or DogStatsd is sent what has changed. 0: every 10 s.
+	// FlushInterval is how often changes are sent to Statsd or DogStatsd. 0: every 10 s.
 	FlushInterval time.Duration
 	// NearLimitRatio is the part of a limit above which a call counts as near the limit.
 	NearLimitRatio float64
-	// LocalCache counts refusals without the store apart, and keeps the statistics of the local cache.
+	// LocalCache counts refusals without the store separately, and keeps the statistics of the local cache.
 	LocalCache bool
 	// Mogrifiers are for DogStatsd; the first that matches counts.
 	Mogrifiers []Mogrifier
-	// PrometheusPath is that of the metrics. Empty: /metrics.
+	// PrometheusPath is the path of the metrics. Empty: /metrics.
 	PrometheusPath string
-	// PrometheusMapper is a file; empty: the default mapping. PrometheusMilliseconds has the time of a
-	// response in milliseconds, else in seconds.
+	// PrometheusMapper is a file; empty: the default mapping. PrometheusMilliseconds gives response times in
+	// milliseconds instead of seconds.
 	PrometheusMapper       string
 	PrometheusMilliseconds bool
 }
 
-// Mogrifier turns the names of statistics that match the regular expression Pattern into Name with
-// Tags, in which $1 is what the first group matched.
+// Mogrifier turns names of statistics that match the regular expression Pattern into Name with Tags. $1 in
+// these is the match of the first group.
 type Mogrifier struct {
 	Pattern, Name string
 	Tags          map[string]string

@@ -9,8 +9,8 @@ import (
 // TLSFiles names the certificate that a listener shows, and the authorities of clients, as
 // PEM files. They are read again when they change; see Server.Run.
 type TLSFiles struct {
-	// Cert is the certificate, followed by those between it and the authority that
-	// clients know. Key is its private key.
+	// Cert is the certificate, followed by intermediate ones up to the authority
+	// that clients know. Key is its private key.
 	Cert, Key string
 	// ClientCA holds authorities: a client must show a certificate that one of them
 	// signed. Empty: clients need none.
@@ -51,8 +51,8 @@ func readTLS(r *yamlnode.Reader, to **TLSFiles) schema.Value {
 	})
 }
 
-// Secret names the file of a secret, with which expressions make keys by hmac. It does not
-// hold the secret.
+// Secret names the file of a secret, with which expressions make keys by hmac. It does not contain the
+// secret.
 type Secret struct {
 	// Name is what expressions say after "secrets.".
 	Name string

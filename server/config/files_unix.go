@@ -10,5 +10,5 @@ var openFiles = func() int64 {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return 0
 	}
-	return int64(min(limit.Cur, 1<<40)) // which the runtime of Go has raised to what it may be
+	return int64(min(limit.Cur, 1<<40)) // the Go runtime has raised it to the maximum
 }

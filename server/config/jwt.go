@@ -15,17 +15,16 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// JWT says in which header requests have the tokens of clients (JSON Web Tokens), and when
-// a token is valid. Expressions read the claims of a valid one.
+// JWT says which header has the clients' tokens (JSON Web Tokens), and when a token is valid. Expressions
+// read the claims of a valid one.
 type JWT struct {
 	// Header is the header with the token, in canonical form. In Authorization, the
-	// token comes after "Bearer"; in others that word may be missing.
+	// token comes after "Bearer"; in other headers that word is optional.
 	Header string
-	// One of KeysFile, KeysURL and Trusted is given. KeysFile is a file with a JWK Set,
-	// which is read again when it changes. KeysURL is the URL of one, which is fetched
-	// every 15 minutes and when a token names an unknown key. Trusted means that a proxy
-	// before this instance has verified the signature: it is not checked, and only tokens
-	// from trusted_proxies, and those in checks, are believed.
+	// Exactly one of KeysFile, KeysURL and Trusted is given. KeysFile is a file with a JWK Set, which is read
+	// again when it changes. KeysURL is the URL of one, which is fetched every 15 minutes and when a token
+	// names an unknown key. Trusted means that a proxy before this instance has verified the signature: it is
+	// not checked, and only tokens from trusted_proxies and in checks are believed.
 	KeysFile, KeysURL string
 	Trusted           bool
 	// Issuer, if it is not empty, must equal the token's iss. Audience, if it is not empty,

@@ -9,17 +9,16 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Log says what is logged, and how. JSON and Level are for LogWriter.Loggers; a Server logs to
-// the Logger that it is given.
+// Log says what is logged, and how. JSON and Level are for LogWriter.Loggers; a Server uses the Logger of its
+// Config.
 type Log struct {
 	// JSON writes lines as JSON objects; else they are key=value text.
 	JSON bool
-	// Level is the least level that is logged. Above slog.LevelInfo, the lines about
-	// changes by the admin API, refusals by limits and rules that are taken are left out.
+	// Level is the lowest level that is logged. Above slog.LevelInfo, lines about changes by the admin API,
+	// refusals by limits and newly taken rules are left out.
 	Level slog.Level
-	// Refusals is how many refusals each rule logs a second, and how many violations by
-	// responses. The rest is counted in one line. 20 times as many are logged for all rules
-	// together. 0: none are logged.
+	// Refusals is how many refusals each rule logs a second, and how many violations by responses. The rest
+	// is counted in one line. All rules together log at most 20 times as many. 0: none are logged.
 	Refusals int64
 	// Access logs a line for each request to the gateway.
 	Access bool

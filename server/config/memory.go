@@ -34,9 +34,9 @@ func machineMemory(root fs.FS) int64 {
 	return 0
 }
 
-// cgroupMemory is the smallest limit of this process's cgroup and those above it, of version 2
-// or 1; 0: none is set. In a container, the path in /proc/self/cgroup may be that of the
-// machine, which does not exist there: the root is read anyway.
+// cgroupMemory is the smallest limit of this process's cgroup and those above it, of version 2 or 1; 0: none
+// is set. In a container, /proc/self/cgroup may have the machine's path, which does not exist there: the root
+// is read anyway.
 func cgroupMemory(root fs.FS) int64 {
 	text, _ := fs.ReadFile(root, "proc/self/cgroup")
 	var least int64
@@ -55,7 +55,7 @@ func cgroupMemory(root fs.FS) int64 {
 		}
 		for dir := path.Clean("/" + f[2]); ; dir = path.Dir(dir) {
 			limit, err := fs.ReadFile(root, path.Join(at, dir, file))
-			n, wrong := strconv.ParseInt(string(bytes.TrimSpace(limit)), 10, 64) // "max" is no number
+			n, wrong := strconv.ParseInt(string(bytes.TrimSpace(limit)), 10, 64) // "max" is not a number
 			if err == nil && wrong == nil && n > 0 && (least == 0 || n < least) {
 				least = n
 			}

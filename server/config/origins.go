@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// origins say which settings are not left out, what was written, and where.
+// origins has the settings that were given: their text, and where.
 type origins []origin
 
 type origin struct {
@@ -19,7 +19,7 @@ type origin struct {
 	row string // the path of its row: routes[].upstream
 }
 
-// note notes what is in n, which rows describe.
+// note records the settings in n, which rows describe.
 func (o *origins) note(r *yamlnode.Reader, n *yamlnode.Node, rows schema.Rows, path, of string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		for j := range rows {
@@ -71,18 +71,19 @@ func below(path, name string) string { return strings.TrimPrefix(path+"."+name, 
 type InForce struct {
 	// Path is where a file has the setting, below "server".
 	Path string
-	// Value is as a file has it, or in words. Of what may be a secret, no more is shown than where it leads.
+	// Value is as a file has it, or in words. Of a possible secret, only the place it leads to is shown.
 	Value string
-	// From says where Value was given; empty: it is the default. "the program" has set what is in no file.
+	// From says where Value was given; empty: it is the default. "the program": set by the program, not in
+	// any file.
 	From string
 }
 
 const byProgram = "the program"
 
-// InForce returns all settings, in the order of Table. Of what a list has, and of a section that may be
-// missing, only what was given is told.
+// InForce returns all settings, in the order of Table. From lists and optional sections, it returns only
+// given settings.
 func (s *Settings) InForce() (all []InForce) {
-	missing := "." // the section that is, of those that may be
+	missing := "." // the missing optional section
 	s.rows(yamlnode.Values("the settings in force"), new(func(*yamlnode.Node))).Walk("", func(path string, row *schema.Row) {
 		inList := strings.Contains(path, "[]") || strings.Contains(path, ".NAME")
 		switch {
@@ -111,7 +112,8 @@ func (s *Settings) InForce() (all []InForce) {
 	return all
 }
 
-// withoutSecret leaves of a URL its scheme and hosts, and of a word all: memory and ${NAME} are no secrets.
+// withoutSecret leaves the scheme and hosts of a URL, and words unchanged: memory and ${NAME} are not
+// secrets.
 func withoutSecret(text string) string {
 	scheme, rest, isURL := strings.Cut(text, "://")
 	switch {
@@ -134,7 +136,7 @@ func withoutSecret(text string) string {
 	return scheme + "://" + hosts
 }
 
-// inForce is the value of a row that nothing read has set.
+// inForce is the value of a row that was not given.
 func inForce(path string, row *schema.Row) InForce {
 	value, known := row.Shows()
 	isNone := value == "" || value == "0" || value == "0s"

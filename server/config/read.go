@@ -22,9 +22,9 @@ func Read(files []rules.File, checkStore func(address string) error) (Settings, 
 	return (&Source{Files: files, CheckStore: checkStore}).Read()
 }
 
-// ReadSettings reads the section "server" alone, with the values of Default for what it
-// leaves out. It does not refuse a second section in another file: rules.ParseFiles does. Files of
-// Envoy's form have no settings. Its errors are like those of Read.
+// ReadSettings reads the section "server" alone, with defaults for what it leaves out. It does not refuse a
+// second section in another file; rules.ParseFiles does. Files of Envoy's form have no settings. Its errors
+// are like those of Read.
 func ReadSettings(files []rules.File, checkStore func(address string) error) (Settings, error) {
 	return (&Source{Files: files, CheckStore: checkStore}).ReadSettings()
 }
@@ -105,7 +105,7 @@ func ParseNamespace(text string) (string, error) {
 	return text, nil
 }
 
-// parseHeader refuses names that no header has: with one that is never found, all clients of a
+// parseHeader refuses names that a header cannot have: with a header that is never found, all clients of a
 // proxy would count as one.
 func parseHeader(text string) (string, error) {
 	const letters = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -115,7 +115,7 @@ func parseHeader(text string) (string, error) {
 	return text, nil
 }
 
-// dialect is the list of headers, of which none stands for the dialect by default, too.
+// dialect is the list of headers. An empty list stands for the default dialect, too.
 func (s *Settings) dialect(r *yamlnode.Reader) schema.Value {
 	names := schema.Words(strings.Split((^httplimit.Dialect(0)).String(), ",")...)
 	return schema.Custom(schema.Shape{Kind: schema.KindList, Item: &names}, func(n *yamlnode.Node) { s.readDialect(r, n) }).ByDefault(func() {}, func() string {

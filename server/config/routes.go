@@ -18,17 +18,16 @@ import (
 
 // Route sends requests to an upstream.
 type Route struct {
-	// Name is what rules read as request.route of requests that take this route. It is
-	// unique among routes. Empty: they have none.
+	// Name is request.route in rules, for requests that take this route. It is unique among routes. Empty:
+	// they have none.
 	Name string
 	// Host is the host of the request, in lower case, without a port. Empty: any.
 	Host string
 	// Path is the prefix of the request's path, in whole segments: /v1 matches /v1 and
 	// /v1/users, not /v10.
 	Path string
-	// Upstream is the URL that requests go to: http, https or h2c. If it has a path, that
-	// is put before the request's. With https, the upstream chooses HTTP/2 or HTTP/1.1; h2c
-	// is HTTP/2 without TLS.
+	// Upstream is the URL that requests go to: http, https or h2c. Its path, if any, is put before the
+	// request's. With https, the upstream chooses HTTP/2 or HTTP/1.1; h2c is HTTP/2 without TLS.
 	Upstream *url.URL
 	// BodyTimeout replaces Settings.BodyTimeout for this route. nil: it does not.
 	BodyTimeout *time.Duration
@@ -45,8 +44,7 @@ type Route struct {
 // UpstreamTLS says how an upstream proves its identity, and which certificate the gateway
 // shows it. The files are PEM and are read again when they change; see Server.Run.
 type UpstreamTLS struct {
-	// CA has the authorities, one of which must have signed the upstream's certificate.
-	// Empty: the system's.
+	// CA has the authorities; one of them must have signed the upstream's certificate. Empty: the system's.
 	CA string
 	// Cert has the certificate that the gateway shows the upstream, followed by
 	// intermediate ones. Key has its private key. Empty: it shows none.
@@ -56,8 +54,8 @@ type UpstreamTLS struct {
 	ServerName string
 }
 
-// Timeouts are how long the upstream of r may take until it begins to answer, and how long the
-// whole response may take. 0: any time.
+// Timeouts returns how long r's upstream may take until it begins to answer, and how long the whole response
+// may take. 0: any time.
 func (s *Settings) Timeouts(r *Route) (upstream, response time.Duration) {
 	upstream, response = s.UpstreamTimeout, s.ResponseTimeout
 	if r.UpstreamTimeout != nil {
@@ -78,7 +76,7 @@ func (s *Settings) IsImpatient(r *Route) bool {
 	return 0 < upstream && upstream < patience || 0 < response && response < patience
 }
 
-// AllImpatient reports whether there are routes, and IsImpatient is true of each.
+// AllImpatient reports whether there are routes and all of them are IsImpatient.
 func (s *Settings) AllImpatient() bool {
 	for i := range s.Routes {
 		if !s.IsImpatient(&s.Routes[i]) {
@@ -88,7 +86,7 @@ func (s *Settings) AllImpatient() bool {
 	return len(s.Routes) > 0
 }
 
-// Impatient is the finding that requests of rule, which counts tokens, take r, which IsImpatient.
+// Impatient is the finding that requests of rule, which counts tokens, take r, for which IsImpatient is true.
 func (s *Settings) Impatient(rule *rules.Rule, r *Route) rules.Finding {
 	upstream, response := s.Timeouts(r)
 	does, fix := fmt.Sprintf("waits only %s for an answer to begin", limittext.Duration(upstream)), "upstream_timeout: 10m"
@@ -166,7 +164,7 @@ func parseRouteName(text string) (string, error) {
 	return text, nil
 }
 
-// readUpstreamTLS is the section tls of what this instance calls.
+// readUpstreamTLS is the section tls for servers that this instance calls.
 func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) schema.Value {
 	return schema.Optional(r, to, func(t *UpstreamTLS) schema.Rows {
 		rows := t.rows(r)
@@ -202,10 +200,10 @@ func (t *UpstreamTLS) checkPair(r *yamlnode.Reader, n *yamlnode.Node) {
 // https://api.internal or h2c://localhost:9000.
 func ParseUpstream(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" || u.Host == "" { // text may hold a password
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" || u.Host == "" { // text may contain a password
 		return nil, errors.New("want the URL of an upstream, such as http://localhost:9000")
 	}
-	if u.User != nil { // which is a secret even without a password
+	if u.User != nil { // a user is a secret even without a password
 		u.User = nil
 		return nil, fmt.Errorf("upstream %.60q has a user or password: only a scheme, host and path", u)
 	}
@@ -218,8 +216,7 @@ func ParseUpstream(text string) (*url.URL, error) {
 // fromEnvironment is the UpstreamProxy that the environment names.
 const fromEnvironment = "environment"
 
-// Proxy returns the function for http.Transport.Proxy that UpstreamProxy stands for. nil:
-// no proxy.
+// Proxy returns the http.Transport.Proxy function for UpstreamProxy. nil: no proxy.
 func (s *Settings) Proxy() func(*http.Request) (*url.URL, error) {
 	switch s.UpstreamProxy {
 	case "":
@@ -231,7 +228,7 @@ func (s *Settings) Proxy() func(*http.Request) (*url.URL, error) {
 	return func(*http.Request) (*url.URL, error) { return u, err }
 }
 
-// parseProxy reads the URL of a proxy, which may hold a password.
+// parseProxy reads the URL of a proxy, which may contain a password.
 func parseProxy(text string) (string, error) {
 	if text == fromEnvironment {
 		return text, nil

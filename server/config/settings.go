@@ -1,9 +1,8 @@
-// Package config reads and checks the section "server" of a configuration file. Read
-// returns its Settings, with defaults for what the file leaves out, and the rules of the
-// file. Settings do not change while a program runs.
+// Package config reads and checks the section "server" of a configuration file. Read returns its Settings,
+// completed by defaults, and the rules of the file. Settings do not change while a program runs.
 //
-// Settings hold the names of files such as certificates, tokens and secrets, never a
-// secret. Package server reads the files.
+// Settings contain the names of files such as certificates, tokens and secrets, never a secret. Package
+// server reads the files.
 package config
 
 import (
@@ -31,16 +30,15 @@ type Settings struct {
 	// Store is "memory", or the address of a Redis as for redislimit.Open, including how to
 	// authenticate and encrypt, and how long to wait.
 	Store string
-	// Namespace separates what this service keeps in Store from what other services keep
-	// there. Services in one namespace share the counts of rules with equal names, bans,
-	// switches and pushed rules. 1 to 64 characters of A–Z a–z 0–9 _ . : -. Empty: the
-	// namespace in the address of the store, else "stint".
+	// Namespace separates this service's data in Store from that of other services. Services in one namespace
+	// share the counts of rules with equal names, bans, switches and pushed rules. 1 to 64 characters of A–Z
+	// a–z 0–9 _ . : -. Empty: the namespace in the address of the store, else "stint".
 	Namespace string
-	// Memory is the number of bytes from which the bounds that are ByMemory are computed.
-	// 0: what the cgroup of this process, or else the machine, has.
+	// Memory is the number of bytes from which ByMemory bounds are computed. 0: the memory of this process's
+	// cgroup, or else of the machine.
 	Memory int64
-	// MaxKeys bounds the counts of a store in memory, and those kept while another store is
-	// down. ByMemory: up to 1,000,000.
+	// MaxKeys bounds the counts of a store in memory, and the local counts while another store is down.
+	// ByMemory: up to 1,000,000.
 	MaxKeys int64
 	// DecisionTimeout is how long a request waits for the store before the rules'
 	// on_store_error decides.
@@ -56,24 +54,23 @@ type Settings struct {
 	// RememberedDenials is how many refusals this instance remembers, so that it can repeat
 	// them without asking the store; see fleet.Denials. 0: none. ByMemory: up to 100,000.
 	RememberedDenials int64
-	// Offenders is how many keys, rules, paths and clients this instance counts, of each the
-	// heaviest by refusals, by use and by violations. 0: none.
+	// Offenders is how many keys, rules, paths and clients this instance counts: of each, the heaviest by
+	// refusals, by use and by violations. 0: none.
 	Offenders int64
-	// RecentRequests is how many bytes of the requests of the last 5 minutes this instance
-	// keeps in memory, so that other rules can be tried on them. 0: none.
+	// RecentRequests is the most bytes of the last 5 minutes' requests that this instance keeps in memory, to
+	// try other rules on them. 0: none.
 	RecentRequests int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
-	// ResponseTimeout is how long a response may take, from when the gateway passes the request on
-	// until the last byte. After that, the response is broken off, or is a 504 if it has not begun.
-	// 0: any time.
+	// ResponseTimeout is how long a response may take, from passing on the request until the last byte. After
+	// that, the response is broken off, or is a 504 if it has not begun. 0: any time.
 	ResponseTimeout time.Duration
 	// BodyTimeout bounds how long a client of the gateway may delay the body of a request,
 	// or a response that it does not read: in one pause, or in all by falling behind 500
 	// bytes a second. 0: no bound.
 	BodyTimeout time.Duration
-	// StopDelay is how long Run goes on serving after it was told to stop, while /readyz
-	// says so, so that load balancers have time to send requests elsewhere. 0: none.
+	// StopDelay is how long Run goes on serving after a stop, with /readyz failing, so that load balancers
+	// can send requests elsewhere. 0: none.
 	StopDelay time.Duration
 	// StopTimeout is how long Run then waits for requests in flight before it cuts them
 	// off. 0: it does not wait.
@@ -102,34 +99,31 @@ type Settings struct {
 	// long; see httplimit.Middleware.
 	MaxDelayed int64
 	MaxDelay   time.Duration
-	// Instance bounds what this instance accepts, whatever the rules and the store say.
+	// Instance bounds what this instance accepts, regardless of rules and store.
 	Instance Instance
-	// MaxConnections is how many connections each listener keeps; it closes any further
-	// one. 0: no bound. ByMemory: up to 50,000.
+	// MaxConnections is how many connections each listener keeps; it closes further ones. 0: no bound.
+	// ByMemory: up to 50,000.
 	MaxConnections int64
 	// DegradedHeader adds the header Stint-Degraded to a response if the store did not
 	// decide: it says who did.
 	DegradedHeader bool
-	// ViolationsHeader adds the header Stint-Violations to refusals: how many violations
-	// count.
+	// ViolationsHeader adds the header Stint-Violations to refusals: the number of violations that count.
 	ViolationsHeader bool
-	// CORS says which pages of other origins may read answers. nil: Stint does nothing about it.
+	// CORS says which pages of other origins may read answers. nil: Stint does not handle CORS.
 	CORS *CORS
-	// HashKeys hides keys, addresses of clients and names of users in log lines, pages and
-	// messages: a keyed hash stands for each, the same at all instances. The store and the
-	// memory have the keys themselves.
+	// HashKeys replaces keys, addresses of clients and names of users in log lines, pages and messages by
+	// keyed hashes, the same at all instances. The store and memory have the keys themselves.
 	HashKeys bool
 	// Log says what is logged, and how.
 	Log Log
 	// Traces says where spans are sent. nil: none are made.
 	Traces *Traces
-	// StateDir is the absolute path of a directory of this instance alone. There it keeps
-	// the last state of what the fleet shares, and changes that the store does not have
-	// yet. It starts from them if the store is down. If Store is "memory", it keeps the
-	// changes made at run time there. Empty: nothing is kept.
+	// StateDir is the absolute path of a directory of this instance alone. It keeps the last state of the
+	// fleet's documents there, and changes that the store does not have yet, and starts from them if the
+	// store is down. If Store is "memory", it keeps changes made at run time there. Empty: nothing is kept.
 	StateDir string
-	// ReadyWithoutControls makes /readyz answer 200 even before what the fleet shares was
-	// read once, from the store or from StateDir.
+	// ReadyWithoutControls makes /readyz answer 200 even before the fleet's documents were read once, from
+	// the store or from StateDir.
 	ReadyWithoutControls bool
 	// RulesFrom says where this instance takes its rules from.
 	RulesFrom RulesFrom
@@ -154,7 +148,7 @@ type Settings struct {
 	origins origins // of what was read
 }
 
-// Equal reports whether s and other say the same, wherever they say it.
+// Equal reports whether s and other have the same values, wherever they were given.
 func (s *Settings) Equal(other *Settings) bool {
 	a, b := *s, *other
 	a.origins, b.origins = nil, nil
@@ -202,7 +196,7 @@ var byDefault = sync.OnceValue(func() (s Settings) {
 	return s
 })
 
-// Table are the rows of all settings, for programs that tell of them: their paths begin below "server".
+// Table are the rows of all settings, for programs that describe them: their paths begin below "server".
 func Table() schema.Rows {
 	return new(Settings).rows(yamlnode.Values("the settings"), new(func(*yamlnode.Node)))
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// queuesInVain finds rules that delay nothing, because a place in their queue leaves later than a
-// request may wait: where two come together, the second is refused.
+// queuesInVain finds rules that delay nothing, because a place in their queue comes up later than a request
+// may wait: of two requests at once, the second is refused.
 func (s *Settings) queuesInVain(set *rules.Set) (all []rules.Finding) {
 	for _, r := range set.Rules {
 		if !r.Shape || r.Mode == rules.Off {
@@ -17,7 +17,7 @@ func (s *Settings) queuesInVain(set *rules.Set) (all []rules.Finding) {
 		}
 		for _, l := range r.Limits {
 			spec := l.Spec()
-			if spec.Algorithm != stint.LeakyBucket || l.Capacity() == 1 { // the latter is found in the rules
+			if spec.Algorithm != stint.LeakyBucket || l.Capacity() == 1 { // a capacity of 1 is found in the rules
 				continue
 			}
 			if step := spec.Period / time.Duration(spec.Amount); step > s.MaxDelay {

@@ -17,7 +17,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Source is where a configuration comes from: files, and values that go before theirs.
+// Source is where a configuration comes from: files, and values that override theirs.
 type Source struct {
 	// Files have rules, and at most one of them the section "server".
 	Files []rules.File
@@ -25,15 +25,15 @@ type Source struct {
 	Given []Given
 	// CheckStore checks the address of a store other than "memory"; nil accepts any.
 	CheckStore func(address string) error
-	// FormOnly checks of ${NAME} and ${file:PATH} only how they are written, and leaves the settings
-	// that have them as they are by default: for a look at files of another machine.
+	// FormOnly checks only the spelling of ${NAME} and ${file:PATH}, and leaves settings with them at their
+	// defaults: to check files of another machine.
 	FormOnly bool
 }
 
-// Given is a value for a setting that is in no file.
+// Given is a value for a setting that is not from a file.
 type Given struct {
-	// Path is the setting's in a file, below "server", such as admin.listen. A list on the way is
-	// replaced by one that has this alone: routes[].upstream.
+	// Path is the setting's path in a file, below "server", such as admin.listen. A list on the path is
+	// replaced by one with this element alone: routes[].upstream.
 	Path string
 	// Text is the value; for a list or a mapping, in YAML.
 	Text string
@@ -43,8 +43,8 @@ type Given struct {
 	Literal bool
 }
 
-// Read reads the configuration. Its errors are like those of the function Read; what is wrong with a
-// Given begins with its From.
+// Read reads the configuration. Its errors are like those of the function Read; an error in a Given begins
+// with its From.
 func (s *Source) Read() (Settings, *rules.Set, error) {
 	settings, wrong := s.ReadSettings()
 	set, err := rules.ParseFiles(s.Files)
@@ -81,7 +81,7 @@ func (s *Source) ReadSettings() (Settings, error) {
 	return settings, r.Err()
 }
 
-// section reads the section server, with what is given.
+// section reads the section server, with the Given values.
 func (s *Source) section(r *yamlnode.Reader, n *yamlnode.Node, to *Settings) {
 	if !s.FormOnly {
 		r.Outside = outside
@@ -116,8 +116,8 @@ func outside(reference string) (string, error) {
 	return strings.TrimRight(string(text), "\r\n"), nil
 }
 
-// value is g's as a file would have it at row; nil: there is no such setting. What is not YAML and should
-// be is a text, so that the reader says what it wants.
+// value is g's value as a file would have it at row; nil: there is no such setting. Invalid YAML becomes a
+// text, so that the reader says what it wants.
 func (g *Given) value(row *schema.Row) *yamlnode.Node {
 	if row == nil {
 		return yamlnode.Scalar(g.Text, "")
@@ -142,8 +142,8 @@ func (g *Given) value(row *schema.Row) *yamlnode.Node {
 
 const variablePrefix = "STINT_SERVER_"
 
-// Variable is the variable of the environment that sets the setting at path; empty: none does, because
-// the setting is a list, or in one.
+// Variable is the environment variable for the setting at path; empty: there is none, because the setting is
+// a list, or in one.
 func Variable(path string, row *schema.Row) string {
 	if !row.Shape.IsScalar() && !slices.ContainsFunc(row.Or, func(s schema.Shape) bool { return s.IsScalar() }) || strings.Contains(path, "[]") || strings.Contains(path, ".NAME") {
 		return ""
@@ -151,7 +151,7 @@ func Variable(path string, row *schema.Row) string {
 	return VariableName(path)
 }
 
-// VariableName is the name of the variable that gives the setting at path, such as admin.listen.
+// VariableName is the name of the variable for the setting at path, such as admin.listen.
 func VariableName(path string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
@@ -159,9 +159,9 @@ func VariableName(path string) string {
 // Kubernetes sets such variables for a service named stint-server.
 var ofKubernetes = regexp.MustCompile(`^STINT_SERVER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_.*)?)$`)
 
-// Environment returns what the variables STINT_SERVER_... give, of all variables as in os.Environ: that
-// of admin.listen is STINT_SERVER_ADMIN_LISTEN. An empty one is as one that is not set. unknown says
-// which of them name no setting.
+// Environment returns the values of the variables STINT_SERVER_... among variables, which are as in
+// os.Environ: STINT_SERVER_ADMIN_LISTEN is for admin.listen. An empty variable counts as not set. unknown has
+// those that name no setting.
 func Environment(variables []string) (given []Given, unknown []string) {
 	values, names := map[string]string{}, []string(nil)
 	for _, v := range variables {

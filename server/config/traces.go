@@ -10,18 +10,17 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Traces says where spans are sent, by OTLP, and of which requests. The environment
-// fills in what is empty; see docs/traces.md.
+// Traces says where spans are sent, by OTLP, and for which requests. The
+// environment fills in empty fields; see docs/traces.md.
 type Traces struct {
-	// Endpoint is the URL of a collector, such as http://localhost:4318. Without a path, it is
-	// that of the protocol, /v1/traces; over gRPC, the path has no meaning. Empty:
-	// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else
-	// http://localhost:4318, or over gRPC http://localhost:4317.
+	// Endpoint is the URL of a collector, such as http://localhost:4318. Without a path, /v1/traces is added;
+	// over gRPC, the path has no meaning. Empty: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else
+	// OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318, or over gRPC http://localhost:4317.
 	Endpoint string
 	// Protocol is HTTP or GRPC.
 	Protocol string
-	// Sample is the share of the traces that begin here that is recorded, from 0 to 1. A trace
-	// that is continued is recorded if its caller records it.
+	// Sample is the recorded share of the traces that begin here, from 0 to 1. A continued trace is recorded
+	// if its caller records it.
 	Sample float64
 	// Continue says whose traces the gateway continues.
 	Continue Continue
@@ -64,7 +63,7 @@ const (
 // MaxSpans is how many spans wait to be sent. Further ones are dropped.
 const MaxSpans = 2048
 
-// spanBytes is for a span of a list of checks, with the longest texts in all its attributes and
+// spanBytes is the size of a span of a list of checks, with the longest texts in all its attributes and
 // events. A usual span takes a tenth (TestCollectorHangs).
 const spanBytes = 16 << 10
 
@@ -101,7 +100,7 @@ func readTraces(r *yamlnode.Reader, to **Traces) schema.Value {
 // none.
 func ParseCollector(text string) (string, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" { // text may hold a secret
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" { // text may contain a secret
 		return "", errors.New("want the URL of a collector, such as http://localhost:4318")
 	}
 	if u.Path == "" || u.Path == "/" {

@@ -12,14 +12,14 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Webhook is where messages about alerts are sent. It does not hold a secret if URLFile and
-// HeadersFile are used.
+// Webhook is a receiver of messages about alerts. It does not contain a secret if URLFile and HeadersFile are
+// used.
 type Webhook struct {
 	// Name is unique among the webhooks: 1 to 64 of A–Z a–z 0–9 _ . : / -.
 	Name string
 	Kind WebhookKind // what the messages look like
-	// One of URL and URLFile, a file with the URL, is given. For Alertmanager it is the URL
-	// without /api/v2/alerts.
+	// Exactly one is given: URL, or URLFile, a file with the URL. For Alertmanager it is the URL without
+	// /api/v2/alerts.
 	URL, URLFile string
 	// Timeout is how long a message may take, 100 ms to 30 s.
 	Timeout time.Duration
@@ -37,7 +37,7 @@ type WebhookKind uint8
 const (
 	// JSON is a form of Stint's own.
 	JSON WebhookKind = iota + 1
-	// Slack is that of Slack's incoming webhooks.
+	// Slack is the form of Slack's incoming webhooks.
 	Slack
 	// Alertmanager is version 2 of the API of Prometheus' Alertmanager.
 	Alertmanager

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// mostStalled is how many calls may be waiting for the rest of their first message for longer
-	// than stalledAfter. Each may hold most of maxMessage.
+	// mostStalled is how many calls may wait longer than stalledAfter for the rest of their first message.
+	// Each may have most of maxMessage in memory.
 	mostStalled = 16
-	// stalledAfter is longer than the messages of a caller take that does not stall.
+	// stalledAfter is longer than a caller's messages take, unless it stalls.
 	stalledAfter = time.Second
 )
 
-// arrivals are the calls whose first message has not arrived. gRPC bounds neither the time that a
-// message takes nor the bytes of all of them, so that a client could hold thousands of halves of 4 MiB.
-// It may be used from many goroutines at once.
+// arrivals are the calls whose first message has not arrived. gRPC bounds neither the time of a message nor
+// the bytes of all of them, so a client could keep thousands of half messages of 4 MiB in memory. It may be
+// used from many goroutines at once.
 type arrivals struct {
 	mu          sync.Mutex
 	first, last *arrival // in the order in which they began
 }
 
-// arrival is a call. It is the call's context, too, and an element of the list, and nothing runs when the
-// call ends: apart, these took 4 % of the CPU time of a call.
+// arrival is a call, and at once its context and an element of the list; nothing runs at its end. Separately,
+// these took 4 % of a call's CPU time.
 type arrival struct {
 	context.Context
 	cancel     context.CancelFunc
@@ -60,7 +60,7 @@ func (a *arrivals) begin(ctx context.Context, _ *tap.Info) (context.Context, err
 	return c, nil
 }
 
-// arrived says that the first message of the call with this context is here.
+// arrived records that the first message of the call with this context is here.
 func arrived(ctx context.Context) {
 	if c, ok := ctx.Value(arrivalKey{}).(*arrival); ok {
 		c.all.mu.Lock()
@@ -69,7 +69,7 @@ func arrived(ctx context.Context) {
 	}
 }
 
-// remove takes c out, if it is in. The lock is held.
+// remove removes c, if it is listed. The lock is held.
 func (a *arrivals) remove(c *arrival) {
 	if !c.listed {
 		return
@@ -87,7 +87,7 @@ func (a *arrivals) remove(c *arrival) {
 	c.next, c.prev, c.listed = nil, nil, false
 }
 
-// cut ends the oldest of the calls that stall, but for most of them, and forgets those that ended.
+// cut ends the oldest stalled calls, except for the newest most, and forgets those that ended.
 func (a *arrivals) cut(now time.Time, most int) {
 	a.mu.Lock()
 	var stalled []*arrival
@@ -106,8 +106,8 @@ func (a *arrivals) cut(now time.Time, most int) {
 	}
 }
 
-// follow cuts calls until ctx is done; all that stall once stopping is closed, so that a stop does not
-// wait for them.
+// follow cuts calls until ctx is done. Once stopping is closed, it cuts all stalled calls, so that a stop
+// does not wait for them.
 func (a *arrivals) follow(ctx context.Context, stopping <-chan struct{}) {
 	ticker := time.NewTicker(stalledAfter / 4)
 	defer ticker.Stop()

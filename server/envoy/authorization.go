@@ -28,20 +28,20 @@ import (
 // request may pass by the rules of a server. Callers, bounds and answers are those of
 // /v1/authorize. It may be used from many goroutines at once.
 //
-// The client is the source of the attributes, or if that is one of trusted_proxies, the address
-// that these report. Rules see the request's own headers, and the context extensions of the route
-// as attrs. They do not see the body.
+// The client is the source in the attributes or, if that is one of trusted_proxies, the address that it
+// reports. Rules see the request's own headers, and the context extensions of the route as attrs. They do not
+// see the body.
 //
 // A request that passes is answered with the headers about limits, which Envoy adds to the
 // response, and a refused one with the status, headers and body of the gateway, or for gRPC with a
-// gRPC status. A rule that denies if the store is away refuses with 503; failure_mode_allow of
-// Envoy is only about calls that fail. A caller that may not ask gets PERMISSION_DENIED.
+// gRPC status. A rule that denies while the store is down refuses with 503; Envoy's failure_mode_allow is
+// only about failed calls. A caller that may not ask gets PERMISSION_DENIED.
 type Authorization struct {
 	authz.UnimplementedAuthorizationServer
 	decide func(http.ResponseWriter, *server.Asked) error
 }
 
-// NewAuthorization returns an Authorization by the rules of s.
+// NewAuthorization returns an Authorization that decides by s.
 func NewAuthorization(s *server.Server) *Authorization {
 	return &Authorization{decide: s.Authorizer()}
 }
@@ -76,7 +76,7 @@ func (a *Authorization) Check(ctx context.Context, r *authz.CheckRequest) (*auth
 	}, nil
 }
 
-// unknownAddress is a RemoteAddr that is no IP address, such as that of a unix socket.
+// unknownAddress is a RemoteAddr that is not an IP address, such as a unix socket's.
 const unknownAddress = "@"
 
 // callOf describes the call to server.Asked.
@@ -85,7 +85,7 @@ func callOf(ctx context.Context) *http.Request {
 		Method: http.MethodPost, RequestURI: authz.Authorization_Check_FullMethodName, Proto: "HTTP/2.0",
 		Header: http.Header{}, RemoteAddr: unknownAddress,
 	}
-	var local net.Addr = &net.UnixAddr{} // which is not known to be this machine's alone
+	var local net.Addr = &net.UnixAddr{} // it may be reachable from other machines
 	if p, ok := peer.FromContext(ctx); ok {
 		if _, ok := p.Addr.(*net.TCPAddr); ok {
 			call.RemoteAddr = p.Addr.String()
@@ -152,7 +152,7 @@ func attrsOf(a *authz.AttributeContext) map[string]any {
 	return attrs
 }
 
-// answer keeps what is written to it.
+// answer records a response.
 type answer struct {
 	header http.Header
 	status int
@@ -171,8 +171,8 @@ func (a *answer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// refusal returns the status of an answer in HTTP and in gRPC. Where the client speaks gRPC, that
-// is in the headers, and Envoy sends the status of HTTP to nobody.
+// refusal returns the status of an answer in HTTP and in gRPC. If the client speaks gRPC, the gRPC status is
+// in the headers, and Envoy does not send the HTTP status.
 func (a *answer) refusal() (int, codes.Code) {
 	if text := a.header.Get("Grpc-Status"); text != "" {
 		code, _ := strconv.Atoi(text)

@@ -9,9 +9,9 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// decisionMetadata returns what access logs and filters of Envoy can read of a decision, as
-// %DYNAMIC_METADATA(envoy.filters.http.ext_authz:rule)%; nil: no rule and no list applied. The key
-// is not in it, since it may be personal.
+// decisionMetadata describes a decision for Envoy's access logs and filters, as
+// %DYNAMIC_METADATA(envoy.filters.http.ext_authz:rule)%; nil: no rule and no list applied. The key is left
+// out, since it may be personal.
 func decisionMetadata(v *server.Verdict) *structpb.Struct {
 	if v.Rule == nil && v.Limit == nil && v.List == rules.Unlisted && v.ByHand == nil {
 		return nil

@@ -13,13 +13,13 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// FromEnvironment reads the environment variables of envoyproxy/ratelimit, each a text NAME=VALUE
-// as in os.Environ, and returns the settings that they give, with the defaults of envoyproxy/ratelimit
-// where a variable is not set and Stint's differs. Variables that it does not know do not count.
+// FromEnvironment reads the environment variables of envoyproxy/ratelimit, each a text NAME=VALUE as in
+// os.Environ, and returns their settings. If a variable is not set and Stint's default differs,
+// envoyproxy/ratelimit's default is used. Unknown variables are ignored.
 //
-// unused are the variables that are set and have no effect, sorted. The error names
-// each value that is wrong, and contains no password; what config.Source finds besides names the
-// variable, too. A number, duration or boolean that is empty is not set.
+// unused are the variables that are set and have no effect, sorted. The error names each wrong value, and
+// contains no password; errors of config.Source name the variable, too. An empty number, duration or boolean
+// counts as not set.
 func FromEnvironment(variables []string) (given []config.Given, unused []string, err error) {
 	e := &environment{values: map[string]string{}}
 	for _, v := range variables {
@@ -45,7 +45,7 @@ type environment struct {
 	wrong  []error
 }
 
-// unset is what gives a setting if no variable does.
+// unset is the source of a setting that no variable gives.
 const unset = "stint envoy"
 
 // give sets a setting to a text that the variables of names have given.
@@ -54,14 +54,14 @@ func (e *environment) give(path, text string, names ...string) {
 	e.given = append(e.given, config.Given{Path: path, Text: text, From: cmp.Or(from, unset), Literal: true})
 }
 
-// variable is one that gives one setting, as it is by default where the variable is not set.
+// variable gives one setting, with its default if the variable is not set.
 type variable struct {
 	name, path string
-	// text is what a file has for the value of the variable; false: it is not set, or wrong.
+	// text is the variable's value as in a file; false: it is not set, or wrong.
 	text func(e *environment, name string) (string, bool)
 }
 
-// alike are the variables that give one setting each, whatever the others are.
+// alike are the variables that each give one setting, independent of the others.
 var alike = []variable{
 	{"GRPC_MAX_CONNECTION_AGE", "envoy.max_connection_age", durationFrom(0)},
 	{"GRPC_MAX_CONNECTION_AGE_GRACE", "envoy.max_connection_age_grace", durationFrom(0)},
@@ -86,7 +86,7 @@ var alike = []variable{
 	{"LIMIT_RESET_HEADER", "envoy.header_names.reset", (*environment).asItIs},
 }
 
-// ofXDS are those of a management server.
+// ofXDS are the variables of a management server.
 var ofXDS = []variable{
 	{"CONFIG_GRPC_XDS_NODE_ID", "envoy.xds.node_id", (*environment).asItIs},
 	{"CONFIG_GRPC_XDS_NODE_METADATA", "envoy.xds.node_metadata", pairsBy("=")},
@@ -97,7 +97,7 @@ var ofXDS = []variable{
 	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "envoy.xds.backoff_jitter", (*environment).notEmpty},
 }
 
-// tlsOfXDS are those of its certificates.
+// tlsOfXDS are the variables of its certificates.
 var tlsOfXDS = []variable{
 	{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "envoy.xds.tls.cert", (*environment).asItIs},
 	{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "envoy.xds.tls.key", (*environment).asItIs},
@@ -105,7 +105,7 @@ var tlsOfXDS = []variable{
 	{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "envoy.xds.tls.server_name", (*environment).asItIs},
 }
 
-// write gives what those of all variables give that are set.
+// write gives the settings of those of all variables that are set.
 func (e *environment) write(all []variable) {
 	for _, v := range all {
 		if text, ok := v.text(e, v.name); ok {
@@ -135,7 +135,7 @@ func (e *environment) listeners() {
 		e.give("envoy.listen", tcp, "GRPC_HOST", "GRPC_PORT")
 	}
 	e.listenerTLS()
-	// Those that end the program have no level here; what would end theirs is an error.
+	// The levels that end the program do not exist here: what would end theirs is an error.
 	level := e.choice("LOG_LEVEL", "warn", "warning", "error", "info", "debug", "trace", "fatal", "panic")
 	like := map[string]string{"warning": "warn", "trace": "debug", "fatal": "error", "panic": "error"}
 	e.give("log.level", cmp.Or(like[level], level), "LOG_LEVEL")
@@ -151,7 +151,7 @@ func (e *environment) listenerTLS() {
 	}
 	switch {
 	case !e.boolean("GRPC_SERVER_USE_TLS", false):
-		for _, v := range files { // clear text, where the operator may believe that it is not
+		for _, v := range files { // clear text, although the operator may expect TLS
 			e.ignored(v.name)
 		}
 	case !e.set("GRPC_SERVER_TLS_CERT") || !e.set("GRPC_SERVER_TLS_KEY"):

@@ -15,11 +15,10 @@ import (
 // redisNames are the variables that say where and how to reach Redis.
 var redisNames = []string{"REDIS_URL", "REDIS_TYPE", "REDIS_SOCKET_TYPE", "REDIS_AUTH", "REDIS_TLS", "REDIS_SENTINEL_AUTH"}
 
-// redis reads the variables REDIS_*. If none of them says where Redis is, counts are kept in memory.
+// redis reads the variables REDIS_*. If none gives an address, counts are kept in memory.
 func (e *environment) redis() {
-	// Longer than a gateway's request, because Envoy sends its own timeout with each call, and Stint
-	// answers before that. Redis, or Stint, that does not run for 200 ms then changes no answer; see
-	// BenchmarkThrottled.
+	// Longer than for a gateway's request, because Envoy sends its own timeout with each call, and Stint
+	// answers before that. So a pause of Redis or Stint of 200 ms changes no answer; see BenchmarkThrottled.
 	wait := e.duration("STINT_DECISION_TIMEOUT", 250*time.Millisecond, time.Millisecond)
 	e.give("decision_timeout", limittext.Duration(wait), "STINT_DECISION_TIMEOUT")
 	chosen, perSecond, store, second := e.set(redisNames...), e.boolean("REDIS_PERSECOND", false), "memory", ""
@@ -48,8 +47,8 @@ func (e *environment) redis() {
 	}
 }
 
-// redisAddress makes one address of the variables that begin with a prefix. otherwise is the socket that
-// envoyproxy/ratelimit takes if there is no URL.
+// redisAddress makes one address from the variables with a prefix. otherwise is the socket that
+// envoyproxy/ratelimit uses without a URL.
 func (e *environment) redisAddress(prefix, otherwise string) string {
 	timeout := e.duration(prefix+"TIMEOUT", 0, 0)
 	address := e.values[prefix+"URL"]
@@ -99,7 +98,7 @@ func (t *redisTarget) address() string {
 	return scheme + "://" + at + t.hosts + t.path + query
 }
 
-// escape escapes all that may end a user or a password in an address.
+// escape escapes all characters that may end a user or a password in an address.
 func escape(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }
 
 // redisTarget reads TYPE, SOCKET_TYPE, URL and the passwords into t. false: something is wrong.
@@ -210,7 +209,7 @@ func (e *environment) redisSingle(t *redisTarget, address string) {
 	t.kind, t.path = "unix", path
 }
 
-// redisTLS adds the certificates, which both Redises have in common.
+// redisTLS adds the certificates, which both Redises share.
 func (e *environment) redisTLS(t *redisTarget) {
 	names := map[string]string{"REDIS_TLS_CACERT": "ca", "REDIS_TLS_CLIENT_CERT": "cert", "REDIS_TLS_CLIENT_KEY": "key"}
 	if e.boolean(t.prefix+"TLS", false) {
@@ -237,8 +236,8 @@ func (e *environment) redisTLS(t *redisTarget) {
 	}
 }
 
-// namespaceOf is a namespace for a CACHE_KEY_PREFIX, which may have any characters: the prefix
-// itself where it is a namespace, else one derived from it.
+// namespaceOf is a namespace for a CACHE_KEY_PREFIX, which may have any characters: the prefix itself if it
+// is a valid namespace, else one derived from it.
 func namespaceOf(prefix string) string {
 	if name, err := config.ParseNamespace(prefix); err == nil {
 		return name

@@ -21,7 +21,7 @@ func (e *environment) stats() {
 	prometheus, dog := e.boolean("USE_PROMETHEUS", false), e.boolean("USE_DOG_STATSD", false)
 	statsd := e.boolean("USE_STATSD", !prometheus && !dog)
 	address := net.JoinHostPort(cmp.Or(e.values["STATSD_HOST"], "localhost"), strconv.FormatInt(e.number("STATSD_PORT", 8125, 0, 65535), 10))
-	// Refusals are remembered without it: see remembered_denials. But only with it are they counted.
+	// Refusals are remembered without it (see remembered_denials), but only counted with it.
 	cache := e.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, 0, math.MaxInt64) > 0
 	e.give("envoy.stats.local_cache", strconv.FormatBool(cache), "LOCAL_CACHE_SIZE_IN_BYTES")
 	mogrifiers := e.mogrifiers()

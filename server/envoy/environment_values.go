@@ -36,7 +36,7 @@ func (e *environment) report(name, format string, args ...any) {
 	e.wrong = append(e.wrong, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
 }
 
-// text returns a value as it is, also an empty one; otherwise is for a variable that is not set.
+// text returns a value as it is, even an empty one; otherwise is for a variable that is not set.
 func (e *environment) text(name, otherwise string) string {
 	if v, ok := e.values[name]; ok {
 		return v
@@ -113,7 +113,7 @@ func (e *environment) pairs(name, separator string) map[string]string {
 	return all
 }
 
-// asItIs is the text of a variable that is set, also an empty one.
+// asItIs is the text of a variable that is set, even an empty one.
 func (e *environment) asItIs(name string) (string, bool) {
 	v, ok := e.values[name]
 	return v, ok

@@ -1,6 +1,6 @@
-// Package envoy answers Envoy's rate limit service, so that a fleet of envoyproxy/ratelimit can
-// be replaced by Stint: gRPC, JSON over HTTP, its environment variables, YAML and statistics. Every
-// call is decided by a server.Server, like requests of the gateway.
+// Package envoy answers Envoy's rate limit service, so that Stint can replace a fleet of
+// envoyproxy/ratelimit: gRPC, JSON over HTTP, its environment variables, YAML and statistics. A server.Server
+// decides every call, like requests of the gateway.
 package envoy
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Decider is what package envoy needs of a *server.Server. It is used from many goroutines at once.
+// Decider is the part of a *server.Server that package envoy uses. It is called from many goroutines at once.
 type Decider interface {
 	// Decide decides a call; see server.Server.Decide.
 	Decide(ctx context.Context, in *rules.Input, at time.Time) (server.Verdict, error)
@@ -19,17 +19,17 @@ type Decider interface {
 	Rules() *rules.Set
 }
 
-// Observer is told what the service did, for statistics. Its methods may be called from many
-// goroutines at once, must not block, and must not keep what they are given.
+// Observer gets the service's events, for statistics. Its methods may be called from many goroutines at once,
+// must not block, and must not keep their arguments.
 type Observer interface {
 	// Called is called at the end of each call of a gRPC method or of /json, which is
 	// "ShouldRateLimit", too.
 	Called(method string, took time.Duration)
-	// Decided is called for each call that was decided. shadow says that
-	// the global shadow mode turned a refusal into OK.
+	// Decided is called for each call that was decided. shadow: the global shadow
+	// mode turned a refusal into OK.
 	Decided(calls *rules.Descriptors, v *server.Verdict, shadow bool)
-	// Failed is called for each call that could not be decided: because of the store, or
-	// because the call was malformed.
+	// Failed is called for each call that could not be decided: because of the store (store), or because it
+	// was malformed.
 	Failed(store bool)
 	// Loaded is called after each attempt to load the configuration.
 	Loaded(err error)

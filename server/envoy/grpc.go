@@ -39,21 +39,20 @@ const (
 	maxStreams = 10_000
 	// maxHeaders is the size of the headers of a call, in bytes.
 	maxHeaders = 64 << 10
-	// workers is how many goroutines serve one call after another. A call that finds none free
-	// gets its own goroutine, whose stack must grow first: a fifth of the CPU time of a decision.
-	// They hold about 16 KiB each.
+	// workers is how many goroutines serve one call after another. A call that finds none free gets its own
+	// goroutine, whose stack must grow first: a fifth of the CPU time of a decision. Each takes about 16 KiB.
 	workers = 128
 	// handshakeTimeout bounds the time that a new connection takes until it is ready.
 	handshakeTimeout = 10 * time.Second
-	// pingAfter is how long a connection may be silent before the server asks whether the
-	// client still lives, and pingTimeout how long that may take to answer.
+	// pingAfter is how long a connection may be silent before the server pings the client, and pingTimeout
+	// how long the client may take to answer.
 	pingAfter, pingTimeout = time.Minute, 20 * time.Second
-	// mostStreams is how many calls that are streams may be open at once: those of health checks,
-	// reflection and the rate limit quota service, which has a smaller bound of its own. One
-	// address of callers cannot take all of them; see room.Room.
+	// mostStreams is how many streams may be open at once: those of health checks, reflection and the rate
+	// limit quota service, which has a smaller bound of its own. One caller's address cannot take all of
+	// them; see room.Room.
 	mostStreams = 2_000
-	// pingAtMost is how often a client may ask. gRPC's default of 5 minutes ends connections
-	// of an Envoy that has connection_keepalive.
+	// pingAtMost is how often a client may ping. gRPC's default of 5 minutes ends connections of an Envoy
+	// with connection_keepalive.
 	pingAtMost = 5 * time.Second
 )
 
@@ -121,7 +120,7 @@ func (t watchedTransport) Clone() credentials.TransportCredentials {
 	return watchedTransport{t.TransportCredentials.Clone(), t.watch}
 }
 
-// stopGRPC waits until calls have ended, or ctx is done. It then ends them.
+// stopGRPC waits until calls have ended; when ctx is done, it ends them.
 func (s *Server) stopGRPC(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -147,7 +146,7 @@ func (s *Server) containUnary(ctx context.Context, r any, info *grpc.UnaryServer
 	return handle(ctx, r)
 }
 
-// trace makes a span of a call, but for health checks.
+// trace makes a span of each call except health checks.
 func (s *Server) trace(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if strings.HasPrefix(info.FullMethod, "/grpc.") {
 		return handle(ctx, r)
@@ -164,7 +163,7 @@ func (s *Server) trace(ctx context.Context, r any, info *grpc.UnaryServerInfo, h
 	return out, err
 }
 
-// containStream is containUnary for streams. It bounds how many are open, in all and of one address.
+// containStream is containUnary for streams. It bounds how many are open, in total and for one address.
 func (s *Server) containStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	place, refused := s.streams.Enter(nil, caller.Of(stream.Context()))
 	switch refused {
@@ -226,8 +225,8 @@ func (s *Server) tls() (*tls.Config, error) {
 	return base, nil
 }
 
-// isNamed returns an error unless name is among the names of a client's certificate: a DNS name,
-// an address or a URI, such as that of a SPIFFE ID.
+// isNamed returns an error unless name is among the names of a client's certificate: a DNS name, an address
+// or a URI, such as a SPIFFE ID.
 func isNamed(x *x509.Certificate, name string) error {
 	for _, u := range x.URIs {
 		if u.String() == name {
@@ -237,8 +236,8 @@ func isNamed(x *x509.Certificate, name string) error {
 	return x.VerifyHostname(name)
 }
 
-// isAbandoned removes the unix socket of a process that has ended, which err of dialling says,
-// and reports whether it did.
+// isAbandoned removes the unix socket of a process that has ended, as err of dialling shows, and reports
+// whether it did.
 func isAbandoned(path string, err error) bool {
 	info, statErr := os.Lstat(path)
 	return errors.Is(err, syscall.ECONNREFUSED) && statErr == nil && info.Mode()&fs.ModeSocket != 0 && os.Remove(path) == nil

@@ -15,7 +15,7 @@ import (
 // server as a whole, and has the same status.
 const serviceName = "ratelimit"
 
-// healthEvery is how often watchers of health learn of a change.
+// healthEvery is how often health is checked for its watchers.
 const healthEvery = time.Second
 
 var errStopping = errors.New("stopping")
@@ -53,7 +53,7 @@ func (h *health) refresh() {
 	h.SetServingStatus("", now)
 }
 
-// follow tells watchers of changes until ctx is done.
+// follow notifies watchers of changes until ctx is done.
 func (h *health) follow(ctx context.Context) {
 	ticker := time.NewTicker(healthEvery)
 	defer ticker.Stop()
@@ -67,13 +67,13 @@ func (h *health) follow(ctx context.Context) {
 	}
 }
 
-// stop makes the service unhealthy for good.
+// stop makes the service unhealthy permanently.
 func (h *health) stop() {
 	h.stopped.Store(true)
 	h.refresh()
 }
 
-// Check answers with the status of now.
+// Check answers with the present status.
 func (h *health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	h.refresh()
 	return h.Server.Check(ctx, r)

@@ -15,12 +15,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// smallTimeout bounds the time that a request takes to arrive, and its answer to be read. A stop waits
-// that long for a request that does not arrive.
+// smallTimeout bounds the time in which a request must arrive and its answer be read. A stop waits that long
+// for a request that does not arrive.
 const smallTimeout = 10 * time.Second
 
-// httpServer bounds what a slow or greedy client can hold. timeout bounds requests and answers;
-// 0: they take as long as a profile of many seconds.
+// httpServer bounds slow and greedy clients. timeout bounds requests and answers; 0: no bound, for profiles
+// that take many seconds.
 func (s *Server) httpServer(h http.Handler, timeout time.Duration) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -78,9 +78,9 @@ func codeOfHTTP(status int) string {
 	return "INVALID_ARGUMENT"
 }
 
-// ServeJSON decides the call in the body, a RateLimitRequest in the JSON of protobuf. The status
-// is 200 or, if the call is over a limit, 429, with a RateLimitResponse; 400 for a call that is
-// malformed; 503 if it could not be decided.
+// ServeJSON decides the call in the body, a RateLimitRequest in the JSON of protobuf. The status is 200 or,
+// if the call is over a limit, 429, with a RateLimitResponse; 400 for a malformed call; 503 if it could not
+// be decided.
 func (s *Service) ServeJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 	if err != nil {
@@ -120,8 +120,8 @@ func httpStatus(c codes.Code) int {
 	return http.StatusServiceUnavailable
 }
 
-// bodiesInTime gives bodies smallTimeout to arrive, where requests and answers have no bound: net/http
-// waits for the rest of a body that no handler reads.
+// bodiesInTime gives bodies smallTimeout to arrive, if requests and answers have no bound: net/http waits for
+// the rest of a body that no handler reads.
 func bodiesInTime(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -131,7 +131,7 @@ func bodiesInTime(h http.Handler) http.Handler {
 	})
 }
 
-// Debug answers what the debug listener has: "/" lists it.
+// Debug answers the paths of the debug listener; "/" lists them.
 func (s *Server) Debug() http.Handler {
 	mux := http.NewServeMux()
 	pages := []struct {

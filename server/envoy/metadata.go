@@ -12,8 +12,8 @@ import (
 	"github.com/stintdev/stint/server"
 )
 
-// metadataOf describes the call r for Envoy's filters and access logs. It has the metadata that the
-// rules of the descriptors that passed give, and how it was decided if not by the store.
+// metadataOf describes the call r for Envoy's filters and access logs. It has the metadata of the rules of
+// descriptors that passed, and how the call was decided if not by the store.
 func metadataOf(r *rls.RateLimitRequest, statuses []*rls.RateLimitResponse_DescriptorStatus, v *server.Verdict) *structpb.Struct {
 	fields := map[string]*structpb.Value{"domain": structpb.NewStringValue(r.GetDomain())}
 	list := &structpb.ListValue{}
@@ -57,7 +57,7 @@ func describeDescriptor(d *ratelimit.RateLimitDescriptor) *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// describeOverride is l in the text format of protobuf, whose library changes its spaces from
+// describeOverride is l in the text format of protobuf. The library's own output has different spaces from
 // build to build.
 func describeOverride(l *ratelimit.RateLimitDescriptor_RateLimitOverride) string {
 	var parts []string
@@ -73,8 +73,8 @@ func describeOverride(l *ratelimit.RateLimitDescriptor_RateLimitOverride) string
 	return strings.Join(parts, " ")
 }
 
-// merge adds what from has and to has not. Maps in both are merged in the same way. It changes
-// no map of from.
+// merge adds the members of from that to lacks. Maps in both are merged in the same way. It changes no map of
+// from.
 func merge(to, from map[string]any) {
 	for k, v := range from {
 		inner, isMap := v.(map[string]any)

@@ -32,8 +32,7 @@ type descriptorStatus struct {
 	reset durationpb.Duration
 }
 
-// reply is the response to r, about which v decided. shadow reports that the global shadow mode
-// turned a refusal into OK.
+// reply is the response to r by the decision v. shadow: the global shadow mode turned a refusal into OK.
 func (s *Service) reply(r *rls.RateLimitRequest, calls *rules.Descriptors, v *server.Verdict) (_ *rls.RateLimitResponse, shadow bool) {
 	out := new(response)
 	n := len(calls.List)
@@ -83,13 +82,13 @@ func (s *descriptorStatus) fill(call *rules.Descriptor, v *server.Verdict, i int
 		return
 	}
 	d := decisionOf(call, m, v)
-	if d.Outcome == 0 || d.By == stint.ByPolicy { // nothing is known of a count
+	if d.Outcome == 0 || d.By == stint.ByPolicy { // no count is known
 		return
 	}
 	if !d.Allowed && m.Rule.Mode == rules.Enforce {
 		s.Code = rls.RateLimitResponse_OVER_LIMIT
 	}
-	if d.By == stint.ByLocal { // numbers of this instance's share would pass for those of the limit
+	if d.By == stint.ByLocal { // numbers of this instance's share would look like the limit's
 		return
 	}
 	if s.Code == rls.RateLimitResponse_OVER_LIMIT {
@@ -105,8 +104,8 @@ func (s *descriptorStatus) fill(call *rules.Descriptor, v *server.Verdict, i int
 	s.resetAfter(untilReset(&d))
 }
 
-// decisionOf is the decision about a descriptor; zero: there was none. If an operator gave the key
-// several limits, it is that of the strictest.
+// decisionOf is the decision about a descriptor; zero: there was none. If an operator gave the key several
+// limits, it is the strictest's.
 func decisionOf(call *rules.Descriptor, m *rules.DescriptorMatch, v *server.Verdict) stint.Decision {
 	each := v.Each
 	if m.GiveBack {
@@ -137,7 +136,7 @@ func (s *descriptorStatus) showLimit(l *rules.DescriptorLimit) {
 	s.CurrentLimit = &s.limit
 }
 
-// resetAfter sets the time until the reset, in whole seconds, because Envoy reads no parts of one.
+// resetAfter sets the time until the reset, in whole seconds, because Envoy does not read fractions.
 func (s *descriptorStatus) resetAfter(d time.Duration) {
 	if d <= 0 {
 		return
@@ -146,8 +145,8 @@ func (s *descriptorStatus) resetAfter(d time.Duration) {
 	s.DurationUntilReset = &s.reset
 }
 
-// untilReset is the wait that callers are told: how long what remains must last, and, for a window
-// in which nothing is counted yet, until its end.
+// untilReset is the reset time for callers: how long the remaining units must last; for a window without a
+// count yet, the time until its end.
 func untilReset(d *stint.Decision) time.Duration {
 	if d.Limit == nil && d.RetryAfter == stint.Never { // a ban that does not end
 		return 0
@@ -161,8 +160,8 @@ func untilReset(d *stint.Decision) time.Duration {
 	return wait
 }
 
-// closest is the status that headers are about: of those with a limit the one with the least
-// remaining, or the last that refused the call. nil: there is none.
+// closest is the status for the headers: of those with a limit the one with the least remaining, or the last
+// that refused the call. nil: there is none.
 func closest(all []*rls.RateLimitResponse_DescriptorStatus, calls *rules.Descriptors, v *server.Verdict) *rls.RateLimitResponse_DescriptorStatus {
 	var found *rls.RateLimitResponse_DescriptorStatus
 	least := uint32(math.MaxUint32)
@@ -181,7 +180,7 @@ func closest(all []*rls.RateLimitResponse_DescriptorStatus, calls *rules.Descrip
 	return found
 }
 
-// headersOf are the headers about s; nil: none.
+// headersOf returns the headers about s; nil: none.
 func headersOf(h *config.EnvoyHeaders, s *rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	if s == nil {
 		return nil

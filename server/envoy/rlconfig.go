@@ -10,7 +10,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// serveConfig answers /rlconfig: a line for each rule in force from files of Envoy's form, sorted.
+// serveConfig answers /rlconfig: a sorted line for each rule in force from files of Envoy's form.
 func (s *Service) serveConfig(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, describe(s.decider.Rules()))

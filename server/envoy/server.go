@@ -20,34 +20,33 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// Config is what a Server is made of. Only Settings and Decider must be given.
+// Config has the parts of a Server. Only Settings and Decider must be given.
 type Config struct {
 	Settings *config.Envoy
 	Decider  Decider
-	// Observer is told what the service did; nil: nobody is.
+	// Observer gets the service's events. It may be nil.
 	Observer Observer
-	// Loaded reports whether a configuration has been loaded. Until then every call is an
-	// error. nil: there is always one.
+	// Loaded reports whether a configuration has been loaded. Until then every call is an error. nil: it
+	// always is.
 	Loaded func() bool
-	// Ready returns why the service must get no calls, for health checks; see
-	// server.Server.Ready. It must not block. nil: there is never a reason.
+	// Ready returns why the service must not get calls, for health checks; see
+	// server.Server.Ready. It must not block. nil: it always may.
 	Ready func() error
 	// Certificate opens the certificate of the gRPC listener; see server.Server.Certificate. It
 	// is needed if the settings have TLS.
 	Certificate func(listener string, files *config.TLSFiles) (*tls.Config, error)
-	// Bound bounds the connections of a listener; see server.Server.BoundConnections. nil: nothing
-	// does.
+	// Bound bounds the connections of a listener; see server.Server.BoundConnections. nil: no bound.
 	Bound func(listener string, l net.Listener) net.Listener
 	// WatchHTTP2 bounds what a client may do with a connection of the gRPC listener; see
-	// server.Server.WatchHTTP2. nil: what grpc-go bounds.
+	// server.Server.WatchHTTP2. nil: only grpc-go's bounds.
 	WatchHTTP2 func(net.Conn) net.Conn
 	// Trace starts the spans of calls; see server.Server.CallTracer. nil: there are none.
 	Trace server.CallTracer
 	// Register is called with the gRPC server, to add services to RateLimitService. Their
 	// streams must end when Server.Stopping is closed.
 	Register []func(*grpc.Server)
-	// Stats answers /stats of the debug listener, and Prometheus the path of
-	// Settings.Stats of the Prometheus listener. nil: nothing does.
+	// Stats answers /stats of the debug listener, and Prometheus the path in
+	// Settings.Stats of the Prometheus listener. They may be nil.
 	Stats, Prometheus http.Handler
 	// StopDelay is how long Run goes on after its context is done, while health checks
 	// fail, and StopTimeout how long it then waits for calls in flight.
@@ -65,11 +64,11 @@ type Server struct {
 	health    *health
 	arrivals  arrivals
 	streams   *room.Room    // those that are open
-	stopping  chan struct{} // closed when calls in flight are to end
+	stopping  chan struct{} // closed when calls in flight must end
 	listeners []servedListener
 }
 
-// servedListener is a listener, and what serves it.
+// servedListener is a listener and its server.
 type servedListener struct {
 	name     string
 	listener net.Listener
@@ -93,7 +92,7 @@ func New(c Config) *Server {
 // Stopping is closed when the server accepts no more calls, so that streams end.
 func (s *Server) Stopping() <-chan struct{} { return s.stopping }
 
-// unhealthy returns why the service must get no calls.
+// unhealthy returns why the service must not get calls.
 func (s *Server) unhealthy() error {
 	if s.c.Settings.Health.NeedsDescriptors && s.c.Loaded != nil && !s.c.Loaded() {
 		return errNoConfig
@@ -104,7 +103,7 @@ func (s *Server) unhealthy() error {
 	return nil
 }
 
-// Listen opens all listeners of the settings, or none. It is needed before Run.
+// Listen opens all listeners of the settings, or none. Call it before Run.
 func (s *Server) Listen() (err error) {
 	defer func() {
 		if err != nil {
@@ -215,8 +214,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return all
 }
 
-// listen opens a listener. A unix socket that a process left behind, and that nobody serves, is
-// replaced.
+// listen opens a listener. It replaces an abandoned unix socket.
 func listen(network, address string) (net.Listener, error) {
 	l, err := net.Listen(network, address)
 	if err == nil || network != "unix" {

@@ -21,8 +21,8 @@ type Service struct {
 	rls.UnimplementedRateLimitServiceServer
 	decider  Decider
 	settings *config.Envoy
-	observer Observer    // nil: nobody is told
-	loaded   func() bool // nil: a configuration is there
+	observer Observer    // may be nil
+	loaded   func() bool // nil: always
 }
 
 // NewService returns a Service that decides by d. observer may be nil.
@@ -78,8 +78,8 @@ func (s *Service) decide(ctx context.Context, r *rls.RateLimitRequest) (*rls.Rat
 	return out, nil
 }
 
-// isCallers reports whether err says that the call is malformed, or that there is no
-// configuration to decide it by.
+// isCallers reports whether err says that the call is malformed, or that there is no configuration to decide
+// it.
 func isCallers(err error) bool {
 	return errors.Is(err, stint.ErrRequest) || errors.Is(err, errNoDomain) || errors.Is(err, errNoDescriptors) || errors.Is(err, errNoConfig)
 }
@@ -100,8 +100,7 @@ func statusOf(ctx context.Context, err error) error {
 	}
 }
 
-// call is what a RateLimitRequest is to the rules, and what they say, in one allocation if it is
-// small.
+// call is a RateLimitRequest in the form of the rules, with their verdict, in one allocation if it is small.
 type call struct {
 	in          rules.Input
 	verdict     server.Verdict
@@ -110,7 +109,7 @@ type call struct {
 	entries     [4]rules.Entry
 }
 
-// maxCost is more than any limit has. A larger cost is no different.
+// maxCost is above any limit. A larger cost makes no difference.
 const maxCost = 1 << 52
 
 func (c *call) read(r *rls.RateLimitRequest) {
@@ -147,8 +146,8 @@ func (c *call) read(r *rls.RateLimitRequest) {
 	c.in.Descriptors = &c.descriptors
 }
 
-// secondsOf is a unit by its number in the protocol, which requests and responses share. An
-// unknown one is none.
+// secondsOf is a unit by its number in the protocol, which requests and responses share. An unknown number
+// gives the zero Unit.
 func secondsOf(unit int32) rules.Unit {
 	for _, u := range units {
 		if int32(u.number) == unit {

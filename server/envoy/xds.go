@@ -33,11 +33,11 @@ import (
 )
 
 // Follow gets configurations from the management server x until ctx is done: all of them at the start
-// of each stream, and whenever one changes. It calls take, from one goroutine, with the
-// files of each response that differs from the one that was taken last; there may be none. An error
-// of take is sent to the server, which keeps it from sending the same again.
+// of each stream, and whenever one changes. It calls take, from one goroutine, with the files of each
+// response that differs from the last one taken; there may be no files. An error of take is sent to the
+// server, so that it does not send the same again.
 //
-// Follow connects again for as long as it takes, and logs why it has to.
+// Follow reconnects without end, and logs the reason.
 func Follow(ctx context.Context, x *config.XDS, log *slog.Logger, take func([]rules.File) error) {
 	c := &xdsClient{XDS: x, log: log, take: take, wait: x.Backoff}
 	said := ""
@@ -59,14 +59,13 @@ func Follow(ctx context.Context, x *config.XDS, log *slog.Logger, take func([]ru
 }
 
 const (
-	// pingManagement is how long a management server may be silent before it is asked whether it
-	// still lives. A server of gRPC closes the connection of a client that asks more often than
-	// every 5 minutes.
+	// pingManagement is how long a management server may be silent before it is pinged. A gRPC server closes
+	// the connection of a client that pings more often than every 5 minutes.
 	pingManagement = 5*time.Minute + 10*time.Second
 	// longestRefusal bounds the bytes of an error that is sent to a management server.
 	longestRefusal = 4 << 10
-	// firstPause is how long a response that was refused, and comes again, waits for an answer. The
-	// pause doubles each time, up to Backoff.
+	// firstPause is the pause before a refused response that comes again is answered. It doubles each time,
+	// up to Backoff.
 	firstPause = time.Second
 	// longestAuthority bounds the bytes of a file of certificates.
 	longestAuthority = 1 << 20
@@ -79,7 +78,7 @@ type xdsClient struct {
 	log      *slog.Logger
 	take     func([]rules.File) error
 	taken    []rules.File  // by take
-	any      bool          // taken is something
+	any      bool          // taken was set
 	wait     time.Duration // after the next stream that ends
 	received bool          // the stream brought a response
 
@@ -107,7 +106,7 @@ func (c *xdsClient) stream(ctx context.Context) (time.Duration, error) {
 	return jitter(wait, c.BackoffJitter), err
 }
 
-// jitter is d, and up to part of it more or less.
+// jitter is d, plus or minus up to part of it.
 func jitter(d time.Duration, part float64) time.Duration {
 	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1)))
 }
@@ -133,7 +132,7 @@ func (c *xdsClient) receive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Without a version the server sends everything, also if it has begun to count versions anew.
+	// Without a version the server sends everything, even if its versions have started again.
 	request := &discovery.DiscoveryRequest{Node: c.node(), TypeUrl: configType}
 	for {
 		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // for EOF, Recv returns the reason
@@ -151,9 +150,8 @@ func (c *xdsClient) receive(ctx context.Context) error {
 	}
 }
 
-// answer takes a response, and returns the request that acknowledges it, or says what is wrong with
-// it. A server that sends the same again at once waits for that request, first a second and longer
-// each time.
+// answer takes a response, and returns the request that acknowledges it or has its error. If a server sends a
+// refused response again, that request is delayed, first by a second, then longer each time.
 func (c *xdsClient) answer(ctx context.Context, last *discovery.DiscoveryRequest, r *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	next := &discovery.DiscoveryRequest{Node: last.Node, TypeUrl: configType, VersionInfo: r.VersionInfo, ResponseNonce: r.Nonce}
 	r.Nonce = ""
@@ -175,8 +173,8 @@ func (c *xdsClient) answer(ctx context.Context, last *discovery.DiscoveryRequest
 	return next
 }
 
-// complain logs an error and reports whether it did, which is at most once a second: a management server
-// that is wrong may be wrong often.
+// complain logs an error, at most once a second, and reports whether it did: a faulty management server may
+// be faulty often.
 func (c *xdsClient) complain(text string, args ...any) bool {
 	now := time.Now()
 	if now.Sub(c.complained) < time.Second {
@@ -211,7 +209,7 @@ func (c *xdsClient) node() *core.Node {
 	return n
 }
 
-// credentials reads the certificates, so that new ones are used with the next connection.
+// credentials reads the certificates, so that the next connection uses new ones.
 func (c *xdsClient) credentials() (credentials.TransportCredentials, error) {
 	if c.TLS == nil {
 		return insecure.NewCredentials(), nil

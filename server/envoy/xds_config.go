@@ -25,8 +25,8 @@ const (
 	configType = "type.googleapis.com/" + configName
 )
 
-// filesOf returns the configurations in r as files of Envoy's form: their names in JSON are those of
-// the files, and JSON is YAML.
+// filesOf returns the configurations in r as files of Envoy's form: they have the same names in JSON, and
+// JSON is YAML.
 func filesOf(r *discovery.DiscoveryResponse) ([]rules.File, error) {
 	if r.TypeUrl != configType {
 		return nil, fmt.Errorf("type %.100q: want %s", r.TypeUrl, configType)
@@ -56,8 +56,8 @@ func filesOf(r *discovery.DiscoveryResponse) ([]rules.File, error) {
 	return files, nil
 }
 
-// configDescription describes RateLimitConfig. The module of the generated code lags behind: it
-// lacks quota_mode and metadata.
+// configDescription describes RateLimitConfig. The module with the generated code is older: it lacks
+// quota_mode and metadata.
 var configDescription = describeConfig()
 
 func describeConfig() protoreflect.MessageDescriptor {

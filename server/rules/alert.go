@@ -13,7 +13,7 @@ import (
 type Alert struct {
 	// Name is unique in its Set: 1 to 64 letters, digits and any of _ . : / -.
 	Name string
-	// When is as written, to be shown.
+	// When is the condition as written, to be shown.
 	When string
 	// Condition is when the alert fires; nil: Usage is given.
 	Condition *Condition
@@ -31,8 +31,8 @@ type Alert struct {
 	Message string
 }
 
-// Measured is the left side of the first comparison in When, as written: what Condition.Left is the
-// value of. It is empty for an alert about keys.
+// Measured is the left side of the first comparison in When, as written; Condition.Left is its value. It is
+// empty for an alert about keys.
 func (a *Alert) Measured() string {
 	if a.Condition == nil {
 		return ""
@@ -54,8 +54,8 @@ func (a *Alert) Measured() string {
 // Usage is the condition of an alert about keys. A key that meets it is reported once in a
 // period of the limit.
 type Usage struct {
-	// Limit is the name of a rule, for its limits with those of its tiers, or RULE@TIER for
-	// those of one tier.
+	// Limit is the name of a rule, for all its limits including those of tiers, or RULE@TIER for the limits
+	// of one tier.
 	Limit string
 	// Rule is the rule of Limit.
 	Rule string
@@ -71,8 +71,8 @@ func (u *Usage) Of(l *stint.Limit) bool {
 	return name == u.Limit || u.Limit == u.Rule && strings.HasPrefix(name, u.Rule+"@")
 }
 
-// UsedOf is how many units of a limit a key uses by a decision: of an in-flight limit, what is held.
-// What requests hold of other limits is not used yet; it is an estimate, and may be given back.
+// UsedOf returns how many units of a limit a key uses by a decision. For an in-flight limit these are the
+// held units. Under other limits, held units do not count: they are an estimate, and may be returned.
 func UsedOf(l *stint.Limit, d *stint.Decision) int64 {
 	if l.Spec().Algorithm == stint.InFlight {
 		return d.Held
@@ -80,8 +80,7 @@ func UsedOf(l *stint.Limit, d *stint.Decision) int64 {
 	return max(0, l.Capacity()-d.Remaining-d.Held)
 }
 
-// Exceeded reports whether a key that has used so many units of a limit's capacity uses more than
-// u says.
+// Exceeded reports whether that many used units of a limit's capacity exceed u.
 func (u *Usage) Exceeded(capacity, units int64) bool {
 	if capacity <= 0 {
 		return false
@@ -104,7 +103,7 @@ type Condition struct {
 // Measure is a number that servers measure over the Window of an alert. docs/rules-reference.md
 // describes each.
 type Measure struct {
-	// Name is that of the function, such as "block_rate".
+	// Name is the function's name, such as "block_rate".
 	Name string
 	// Rule is the name of the rule that is measured; empty: all requests.
 	Rule string
@@ -112,7 +111,7 @@ type Measure struct {
 	// banned and blocked together. "shadow_refused" are requests that rules in shadow mode
 	// would have refused.
 	Outcome string
-	// Quantile is that of "latency" and "store_latency": more than 0 and at most 1.
+	// Quantile is for "latency" and "store_latency": more than 0 and at most 1.
 	Quantile float64
 }
 
@@ -174,7 +173,7 @@ func compare(op string, a, b float64) bool {
 	return a != b
 }
 
-// value is that of a number, a measure or an arithmetic operator.
+// value is the value of a number, a measure or an arithmetic operator.
 func (c *Condition) value(of func(Measure) (float64, bool)) (float64, bool) {
 	switch c.Op {
 	case "number":

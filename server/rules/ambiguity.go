@@ -16,7 +16,7 @@ type Ambiguity uint32
 // If you add one, name it in ambiguities, describe it in doc.go, and add targets that
 // have it to server/differential_test.go.
 const (
-	// DotSegments are "." and ".." between slashes, in whatever way they are written.
+	// DotSegments are "." and ".." between slashes, in any spelling.
 	DotSegments Ambiguity = 1 << iota
 	// EncodedSlash is %2F: a slash to some servers, a letter like others to most.
 	EncodedSlash
@@ -25,23 +25,23 @@ const (
 	// Semicolon is ; or %3B in a path. Java's servers drop it with what follows it in
 	// the segment.
 	Semicolon
-	// DoubleEncoding is an escape that holds another one when it has been decoded,
-	// such as %252F.
+	// DoubleEncoding is an escape that is an escape again after decoding, such as
+	// %252F.
 	DoubleEncoding
 	// LeadingSlashes are two or more at the beginning. To many libraries a host
 	// follows them: new URL(target, base) in JavaScript, urlsplit in Python.
 	LeadingSlashes
-	// NotUTF8 are bytes in a path, or in a header that an expression needs, that are no
-	// UTF-8. What reads Latin-1, as WSGI does, takes some of them for spaces.
+	// NotUTF8 are bytes in a path, or in a header that an expression needs, that are not UTF-8. Servers that
+	// read Latin-1, as WSGI does, take some of them for spaces.
 	NotUTF8
 	// QuerySemicolon is a ; in a query, where some servers take it for an &.
 	QuerySemicolon
-	// QueryNUL is %00 in a query. Where a parameter goes through C, it ends there.
+	// QueryNUL is %00 in a query. C code ends the parameter there.
 	QueryNUL
 	// MethodCase is a lower-case letter in the method. Many servers take post for POST.
 	MethodCase
-	// RepeatedHeader is a header in several lines that is no list, of which some
-	// servers take the first, and some the last.
+	// RepeatedHeader is a header in several lines that is not a list. Some servers
+	// take the first line, some the last.
 	RepeatedHeader
 	// TwinHeader is a header that some servers take for another, as X_User for X-User.
 	TwinHeader
@@ -52,11 +52,10 @@ const (
 	TwinParameter
 	// RepeatedCookie is a cookie that comes several times with different values.
 	RepeatedCookie
-	// TwinCookie is a cookie that some servers take for another, or of which they read the
-	// value in different ways.
+	// TwinCookie is a cookie that some servers take for another, or whose value they read in different ways.
 	TwinCookie
-	// UnclearCredential is a credential that servers read in different ways, or one beside
-	// another in a second header.
+	// UnclearCredential is a credential that servers read in different ways, or one of two in different
+	// headers.
 	UnclearCredential
 
 	// AnyAmbiguity is all of them.
@@ -113,7 +112,7 @@ func ParseAmbiguity(name string) (Ambiguity, error) {
 	return 0, fmt.Errorf("unknown ambiguity %.60q%s (one of %s)", name, spelling.Hint(name, names), strings.Join(names, ", "))
 }
 
-// words say what is in a, without anything of the request.
+// words describe a, without any text of the request.
 func (a Ambiguity) words() string {
 	var words []string
 	for _, x := range ambiguities {
@@ -124,17 +123,15 @@ func (a Ambiguity) words() string {
 	return strings.Join(words, " and ")
 }
 
-// AmbiguousError says that a request has a header, a parameter or a cookie that an expression
-// needs, or that HTTP allows once, in such a way that servers read it differently. It
-// wraps stint.ErrRequest.
+// AmbiguousError means that servers read a header, a parameter or a cookie of a request in different ways,
+// and that an expression needs it or HTTP allows it once. It wraps stint.ErrRequest.
 type AmbiguousError struct {
 	Is Ambiguity
-	// Name is that of the header, in lower case, of the parameter or of the cookie; empty: one
-	// of them all.
+	// Name is the name of the header, in lower case, of the parameter or of the cookie; empty: any of them.
 	Name string
 }
 
-// Error says what is ambiguous, with its name.
+// Error describes the ambiguity, with Name.
 func (e *AmbiguousError) Error() string {
 	text := "the request has " + e.Is.words()
 	if e.Name != "" {

@@ -13,23 +13,24 @@ import (
 // Matches is what Set.Asks finds. The zero Matches is ready for use, and reusing one saves
 // memory. It must not be used from several goroutines at once.
 type Matches struct {
-	// List is the list that decided, by Entry: Asks is empty then. Unlisted: none did.
+	// List is the list that decided, and Entry the entry that matched; Asks is empty then. Unlisted: none
+	// did.
 	List  List
 	Entry ListEntry
 	// Asks has an ask for each limit of each rule that applies, in the file's
-	// order, and one without a limit for a rule that has none; empty where none
+	// order, and one without a limit for a rule that has none. Empty: no rule
 	// applies. No two share both Key and Limit.ID.
 	Asks []stint.Ask
 	// Rules[i] is the rule of Asks[i].
 	Rules []*Rule
 	// Ban is the manual ban that decided; nil: none did. Asks is empty then. BanRule is its
-	// rule; nil: it bans a network. Networks go before keys, and among several the longest
-	// ban decides. BanLeft is how long it still runs; stint.Never: without an end.
+	// rule; nil: it bans a network. Bans of networks come before bans of keys, and among several the longest
+	// decides. BanLeft is how long it still runs; stint.Never: without an end.
 	Ban     *Ban
 	BanRule *Rule
 	BanLeft time.Duration
-	// Spared are the budgets that a request does not ask because it uses no tokens, if it reads an
-	// answer that may have been made later (Endpoint.ReadsLater).
+	// Spared are the budgets that a request does not ask because it uses no tokens, but reads an answer that
+	// may have been made later (Endpoint.ReadsLater).
 	Spared []Spared
 	// Unread are rules in shadow mode that ask nothing, because the request is malformed
 	// for them, or because the rules before them ask stint.MaxAsks limits already.
@@ -37,9 +38,9 @@ type Matches struct {
 	// Descriptors has an element for each of Input.Descriptors, in their order; empty where
 	// there are none, or if Ban or List decided.
 	Descriptors []DescriptorMatch
-	// GiveBack are the units that descriptors give back. They are not among Asks.
+	// GiveBack are the units that descriptors refund. They are not among Asks.
 	GiveBack []stint.Ask
-	// Claims are those that Instance.Claims found; nil: no expression needed them.
+	// Claims are the claims that Instance.Claims found; nil: no expression needed them.
 	Claims map[string]any
 
 	evaluation evaluation
@@ -57,7 +58,7 @@ func (m *Matches) reset() {
 	m.Claims = nil
 }
 
-// close drops what belongs to the request.
+// close drops the request's data.
 func (m *Matches) close() {
 	m.Claims = m.evaluation.found
 	m.evaluation.close()
@@ -82,10 +83,10 @@ func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
 	}
 }
 
-// Asks finds what applies to in and puts it into out, in place of what was there. Keys may
-// share memory with in; nothing else of in is kept. An error wraps stint.ErrRequest and names
-// the rule and the field that in is malformed for; out is empty then. Rules in shadow mode
-// cause no errors. Several goroutines may call it at once, each with its own out.
+// Asks finds what applies to in and puts it into out, replacing its content. Keys may share memory with in;
+// nothing else of in is kept. An error wraps stint.ErrRequest and names the rule and the field for which in
+// is malformed; out is empty then. Rules in shadow mode cause no errors. Several goroutines may call it at
+// once, each with its own out.
 func (s *Set) Asks(in *Input, out *Matches) error {
 	out.reset()
 	if !s.Enabled {
@@ -143,7 +144,7 @@ func (s *Set) AsksContext(ctx context.Context, in *Input, out *Matches) error {
 
 var errStopped = errors.New("the context has ended")
 
-// askRules adds what the default rules ask, or all others; applied: an enforced one applies.
+// askRules adds the asks of the default rules, or of all others; applied: an enforced one applies.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
 	for _, r := range s.written() {
@@ -214,7 +215,7 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 	return true, nil
 }
 
-// Spared is a Limit of a rule that is a budget, and the key that a request has.
+// Spared is a budget of a rule, and the request's key.
 type Spared struct {
 	Rule  *Rule
 	Key   string
@@ -239,8 +240,8 @@ func (r *Rule) skipsPreflight(in *Input) bool {
 	return in.Request != nil && in.Request.Preflight && !r.Preflights
 }
 
-// banOfPreflight finds the ban by hand under r of a preflight that r does not count. What keeps a request
-// from being counted is no matter then.
+// banOfPreflight finds the manual ban under r for a preflight that r does not count. If match or key fails,
+// there is none.
 func (r *Rule) banOfPreflight(ev *evaluation) (*Ban, time.Duration) {
 	if r.controls == nil || len(r.controls.bans) == 0 || r.Mode != Enforce {
 		return nil, 0

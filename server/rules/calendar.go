@@ -28,8 +28,8 @@ func calendarUnit(period time.Duration) stint.CalendarUnit {
 	return 0
 }
 
-// findNotCalendar looks for fixed windows of so many days that those of the calendar were probably
-// meant. It leaves alone what is written in hours.
+// findNotCalendar looks for fixed windows of whole days where calendar windows were probably meant. It
+// ignores periods in hours.
 func (p *parser) findNotCalendar(r *Rule, limits *yamlnode.Node) {
 	for i, l := range r.Limits {
 		s := l.Spec()

@@ -30,8 +30,8 @@ func (d *Descriptors) check() error {
 	return nil
 }
 
-// Addr is the address of the client: Client, or, if that is unknown, the one that the Descriptors
-// name. Invalid: neither is known. An IPv6 address that embeds an IPv4 address is that; see also
+// Addr is the address of the client: Client or, if that is unknown, the one that the Descriptors name.
+// Invalid: neither is known. An IPv6 address that embeds an IPv4 address becomes the IPv4 address; see also
 // Set.Client.
 func (in *Input) Addr() netip.Addr {
 	if in.Client.IsValid() || in.Descriptors == nil {
@@ -40,12 +40,11 @@ func (in *Input) Addr() netip.Addr {
 	return in.Descriptors.addr()
 }
 
-// Client is the address of the client of in, as s compares and counts it. It is in.Addr, but for
-// addresses in NAT64, which are IPv4 too.
+// Client is the client's address of in, as s compares and counts it: in.Addr, but with NAT64 addresses as
+// IPv4, too.
 func (s *Set) Client(in *Input) netip.Addr { return s.nat64().Plain(in.Addr()) }
 
-// What is the name of what the request does: Operation or, if that is empty, the domain of the
-// Descriptors.
+// What names the operation: Operation or, if that is empty, the domain of the Descriptors.
 func (in *Input) What() string {
 	if in.Operation != "" || in.Descriptors == nil {
 		return in.Operation
@@ -53,7 +52,7 @@ func (in *Input) What() string {
 	return in.Descriptors.Domain
 }
 
-// cost is how many units the request takes by rules that say no other.
+// cost is how many units the request takes under rules without a cost.
 func (in *Input) cost() int64 {
 	if in.Descriptors == nil {
 		return in.Cost
@@ -67,8 +66,8 @@ func (in *Input) cost() int64 {
 	return most
 }
 
-// attrs is what expressions see as attrs: the domain, the descriptors with their entries, and each
-// key of an entry with its first value. A key that a descriptor repeats has its first value there, too.
+// attrs is the variable attrs of expressions: the domain, the descriptors with their entries, and each key of
+// an entry with its first value. A key that a descriptor repeats also has its first value there.
 func (d *Descriptors) attrs() map[string]any {
 	all, list := map[string]any{}, make([]any, len(d.List))
 	for i := range d.List {

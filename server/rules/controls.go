@@ -24,17 +24,16 @@ const (
 // and silences. Set.With applies them. In JSON they are the document that a fleet shares. The zero
 // Controls changes nothing.
 type Controls struct {
-	// Enabled is the kill switch; nil: as the file says.
+	// Enabled is the kill switch; nil: as in the file.
 	Enabled *bool `json:"enabled,omitempty"`
-	// Modes are modes by the names of rules; a rule that is not here has the file's mode.
+	// Modes are modes by rule name; other rules have the file's mode.
 	Modes     map[string]Mode `json:"modes,omitempty"`
 	Overrides []Override      `json:"overrides,omitempty"`
 	Safelist  []Listed        `json:"safelist,omitempty"`
 	Blocklist []Listed        `json:"blocklist,omitempty"`
 	Bans      []Ban           `json:"bans,omitempty"`
 	Silences  []Silence       `json:"silences,omitempty"`
-	// Lifts are the bans that were lifted by hand recently, so that every instance forgets
-	// what it remembers of them.
+	// Lifts are the bans that were lifted by hand recently, so that every instance forgets them.
 	Lifts []Lift `json:"lifts,omitempty"`
 }
 
@@ -49,22 +48,22 @@ type Note struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Override gives other limits under a rule to one key, or to a tier. If two apply, the one
-// for the key counts, and of two for the same the later in the list.
+// Override gives other limits under a rule to one key, or to a tier. If two apply, the key's counts; of two
+// for the same key or tier, the later in the list.
 type Override struct {
 	Note
 	Rule string `json:"rule"`
 	// It is for a key or for a tier: exactly one of them is given.
 	Key  Key    `json:"key,omitempty"`
 	Tier string `json:"tier,omitempty"`
-	// Times multiplies the amount, burst and debt of each limit that would count otherwise;
-	// Limits, texts as in a file, replaces them all. Exactly one of them is given.
+	// Times multiplies the amount, burst and debt of each limit that would apply otherwise; Limits, texts as
+	// in a file, replaces all of them. Exactly one of the two is given.
 	Times  int64    `json:"times,omitempty"`
 	Limits []string `json:"limits,omitempty"`
 }
 
-// Listed is an entry of the safelist or the blocklist: either a network (or an address)
-// that holds the client's address, or an expression as in a file.
+// Listed is an entry of the safelist or the blocklist: either a network (or an address) that contains the
+// client's address, or an expression as in a file.
 type Listed struct {
 	Note
 	Network string `json:"network,omitempty"`
@@ -102,7 +101,7 @@ type Problem struct {
 	Text string
 }
 
-// left is how long n still holds; stint.Never: without an end; not positive: it has ended.
+// left is how long n still applies; stint.Never: without an end; not positive: it has ended.
 func (n *Note) left(i *Instance) time.Duration {
 	if n.Until.IsZero() {
 		return stint.Never

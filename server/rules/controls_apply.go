@@ -13,12 +13,11 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// With returns s with c in force, and leaves s as it is. With a nil or zero c it returns s
-// itself. It never fails: an entry that cannot work, such as one for a rule that s does not
-// have, has no effect and is reported as a problem. Entries that have ended have no effect
-// and are no problem; those that end later end by themselves.
+// With returns s with c in force, and does not change s. With a nil or zero c it returns s itself. It never
+// fails: an entry that cannot work, such as one for a rule that s does not have, has no effect and is
+// reported as a problem. Ended entries have no effect and are not a problem; others end by themselves.
 //
-// Where s itself came from With, c replaces its controls.
+// If s came from With, c replaces its controls.
 func (s *Set) With(c *Controls) (*Set, []Problem) {
 	if s.base != nil {
 		s = s.base
@@ -89,7 +88,7 @@ func (a *applier) add(c *Controls) {
 type quota struct {
 	most int
 	what string
-	// How many were applied, how many not for want of room, and the ID of the first of those.
+	// How many were applied, how many did not fit, and the ID of the first that did not.
 	taken, over int
 	first       string
 }
@@ -110,7 +109,7 @@ func listedQuota(name string) func(*Listed) *quota {
 	}
 }
 
-// each calls add with entries that have not ended, have room and an own ID, and reports the others.
+// each calls add with entries that have not ended, fit and have an ID of their own, and reports the others.
 func each[T any, E interface {
 	*T
 	entry
@@ -259,7 +258,7 @@ func (a *applier) ban(b *Ban) error {
 	return nil
 }
 
-// silence checks s. The Set does not have it: the sender of messages reads it from the Controls.
+// silence only checks s: the sender of messages reads silences from the Controls, not from the Set.
 func (a *applier) silence(s *Silence) error {
 	if s.Alert == "" || slices.ContainsFunc(a.base.Alerts, func(alert Alert) bool { return alert.Name == s.Alert }) {
 		return nil

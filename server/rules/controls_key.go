@@ -9,9 +9,8 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// AsCounted returns k as the rule r of s counts it: where r's key expression is a list, a string
-// stands for the list with that one part. An error says that r never counts by k, or that k is no
-// key.
+// AsCounted returns k as the rule r of s counts it: if r's key expression is a list, a string stands for the
+// list with that one part. An error says that r never counts by k, or that k is not a key.
 func (s *Set) AsCounted(r *Rule, k Key) (Key, error) {
 	if r.Descriptor == nil && r.key != nil && r.key.IsList {
 		parts, isList := k.Parts()
@@ -67,8 +66,8 @@ func (a *applier) ruleWithKey(name string, k Key) (*Rule, error) {
 	return r, nil
 }
 
-// mayCount reports whether p is the network of a client, as client.ip is counted. The addresses of one that
-// only begins as those that embed IPv4 addresses are many clients.
+// mayCount reports whether p is the network of one client, as client.ip is counted. A network that begins
+// like one that embeds IPv4 addresses has many clients.
 func (s *Set) mayCount(p netip.Prefix) bool {
 	if p.Addr().Is4() {
 		return p.IsSingleIP()

@@ -129,8 +129,7 @@ type limitsKey struct {
 	limits     string // line by line
 }
 
-// overridden returns the limits that an override gives to a tier of r; empty: to requests without
-// one.
+// overridden returns the limits that an override gives to a tier of r; empty: to requests without a tier.
 func (a *applier) overridden(r *Rule, v *Override, tier string) ([]*stint.Limit, error) {
 	k := limitsKey{r.Name, tier, v.Times, strings.Join(v.Limits, "\n")}
 	if limits := a.limits[k]; limits != nil {
@@ -197,8 +196,8 @@ func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stin
 	return limits, nil
 }
 
-// leasedAs is l with the lease of the limit in own that shares its count: with another lease,
-// requests under l would use up what is kept free for leased units.
+// leasedAs is l with the lease of the limit in own that shares its count: with another lease, requests under
+// l would use up units that are kept for leases.
 func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 	for _, other := range own {
 		s, lease := l.Spec(), other.Spec().Lease
@@ -216,8 +215,8 @@ func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 	return l, nil
 }
 
-// heldAs is l, held if the limit in own is that shares its count: a limit that is not held does not
-// see what is held.
+// heldAs is l, held if the limit in own that shares its count is held: a limit that is not held ignores held
+// units.
 func (r *Rule) heldAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 	for _, other := range own {
 		s, of := l.Spec(), other.Spec()

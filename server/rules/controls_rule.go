@@ -26,10 +26,10 @@ type otherTier struct {
 // override is an Override, compiled.
 type override struct {
 	*Override
-	// limits[0] is a tier's override. A key's has limits at index + 1 of each tier: of none,
-	// Rule.Tiers, then ruleControls.others.
+	// A tier's override has limits[0]. A key's has limits for no tier at 0, then for each of Rule.Tiers and
+	// ruleControls.others.
 	limits [][]*stint.Limit
-	// before counts when this has ended; nil: none.
+	// before applies when this has ended; nil: none.
 	before *override
 }
 

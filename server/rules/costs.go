@@ -12,8 +12,8 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// IsBudget reports whether l is a held limit of which a request holds its cost: any but an in-flight
-// limit, of which it holds one unit whatever it costs.
+// IsBudget reports whether l is a held limit under which a request holds its cost: any but an in-flight
+// limit, under which it always holds one unit.
 func IsBudget(l *stint.Limit) bool {
 	return l.IsHeld() && l.Spec().Algorithm != stint.InFlight
 }
@@ -24,8 +24,8 @@ func (r *Rule) Holds() bool {
 	return held(r.Limits) || slices.ContainsFunc(r.Tiers, func(t Tier) bool { return held(t.Limits) })
 }
 
-// UnitOf is what l, one of the rule's limits, counts: Unit for the limits that count the rule's
-// cost, "requests" for the others; empty: the file does not say.
+// UnitOf is the unit of l, one of the rule's limits: Unit for the limits that count the rule's cost,
+// "requests" for the others; empty: the file does not say.
 func (r *Rule) UnitOf(l *stint.Limit) string {
 	switch {
 	case r.ownCost(l) != nil:
@@ -42,8 +42,8 @@ func (r *Rule) countsCost(l *stint.Limit) bool {
 	return IsBudget(l) || !r.hasBudget && !l.IsHeld()
 }
 
-// ownCost is the cost that the file gives to l alone; nil: none. Tiers and overrides change amounts:
-// their limits have the costs of those of the rule with the same algorithm and period.
+// ownCost is the cost that the file gives to l alone; nil: none. A limit of a tier or override has the cost
+// of the rule's limit with the same algorithm and period.
 func (r *Rule) ownCost(l *stint.Limit) *expr.Expression {
 	if r.costs == nil {
 		return nil
@@ -55,13 +55,13 @@ func (r *Rule) ownCost(l *stint.Limit) *expr.Expression {
 	return r.costs[strings.TrimSuffix(id, l.Spec().Name)+r.Name]
 }
 
-// TakesCost reports whether a request takes the rule's cost under l, unless the file gives l a cost of
-// its own. If the rule says no cost, that is what the caller says, for all limits but those in flight.
+// TakesCost reports whether a request takes the rule's cost under l, unless the file gives l a cost of its
+// own. If the rule has no cost, the caller's counts, for all limits except in-flight limits.
 func (r *Rule) TakesCost(l *stint.Limit) bool {
 	return r.countsCost(l) || r.cost == nil && r.Tokens.API == NoTokens && !l.IsHeld()
 }
 
-// ask is what a request asks of l.
+// ask is a request's ask under l.
 func (r *Rule) ask(ev *evaluation, f *found, l *stint.Limit) (stint.Ask, error) {
 	a := stint.Ask{Key: f.key, Limit: l, Penalty: r.Penalty, OnError: r.OnStoreError}
 	own := r.ownCost(l)
@@ -89,25 +89,25 @@ func (r *Rule) spares(f *found, l *stint.Limit) bool {
 	return f.free && IsBudget(l) && r.ownCost(l) == nil
 }
 
-// estimate is what a request will cost, as far as is known when it is decided.
+// estimate is the expected cost of a request when it is decided.
 type estimate struct {
 	cost int64
-	// asked is the part that the client, or the caller, asked for itself: it is no guess of ours.
+	// asked is the part that the client, or the caller, asked for; it is not our guess.
 	asked int64
-	// asksOnly says that the caller wants to take nothing.
+	// asksOnly: the caller wants to take nothing.
 	asksOnly bool
-	// spent says that cost is no estimate, but the truth.
+	// spent: cost is not an estimate, but the true cost.
 	spent bool
-	// free says that the request uses none of what budgets count, so that they are not asked, and late
-	// that it reads an answer that may have been made later.
+	// free: the request uses no budget units, so budgets are not asked. late: it reads an answer that may
+	// have been made later.
 	free, late bool
-	// whole says that cost is of many requests, so that the cap for one does not apply.
+	// whole: cost is the sum of many requests, so that the cap for one does not apply.
 	whole bool
 }
 
-// toHold is how many units a request holds under the budget l. What the client asked for stays as it
-// is where it can never fit, so that the request is refused for good; all else is capped, or the
-// first request whose estimate is too high would wait for ever.
+// toHold returns how many units a request holds under the budget l. If the client's own number can never fit,
+// it is not capped, so that the request is refused with no retry. All else is capped, or a request whose
+// estimate is too high would wait forever.
 func (r *Rule) toHold(l *stint.Limit, e *estimate) int64 {
 	switch {
 	case e.spent, e.whole:
@@ -129,8 +129,8 @@ func (r *Rule) mostHeld(l *stint.Limit) int64 {
 // shareOf is a share of n in percent, rounded down. n is less than 2^52 and percent at most maxDebt.
 func shareOf(n, percent int64) int64 { return n/100*percent + n%100*percent/100 }
 
-// callerSays reports whether a request's cost is what the caller of a check says, because the rule
-// would find it in a body that is not known.
+// callerSays reports whether the cost comes from the caller of a check, because the rule would find it in a
+// body that is not known.
 func (r *Rule) callerSays(ev *evaluation) bool {
 	reads := r.cost != nil && r.cost.Uses("body") || r.cost == nil && r.Tokens.API != NoTokens
 	return reads && ev.cost != 1 && !ev.knowsBody()
@@ -157,7 +157,7 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 	return estimate{cost: ev.cost, asked: ev.cost, asksOnly: ev.cost == 0}, nil
 }
 
-// asksFor reports whether e reads what the client chooses, so that its value is not our guess.
+// asksFor reports whether e reads values that the client chooses, so that its value is not our guess.
 func asksFor(e *expr.Expression) bool {
 	for _, chosen := range []string{"body", "request.headers", "request.query", "request.cookies", "request.credential", "attrs", "cost"} {
 		if e.Uses(chosen) {
@@ -167,9 +167,9 @@ func asksFor(e *expr.Expression) bool {
 	return false
 }
 
-// noFields is a body where none is known, for a cost: a missing cost is an error, so that an
-// expression that says what a request without a field costs would refuse all requests at
-// /v1/authorize and /v1/check.
+// noFields stands for an unknown body when a cost is computed: fields are missing, and not an error.
+// Otherwise an expression with a default for a missing field would refuse all requests at /v1/authorize and
+// /v1/check.
 type noFields struct{}
 
 func (noFields) Lookup([]string) (any, bool, error) { return nil, false, nil }
@@ -196,8 +196,8 @@ func numberIn(ev *evaluation, e *expr.Expression) (int64, error) {
 	return n, nil
 }
 
-// debt is the debt of a rule, or of a limit in its mapping form: how far settlements may go above the
-// capacity. The zero debt is not given.
+// debt is the debt of a rule, or of a limit in its mapping form: how far settlements may exceed the capacity.
+// Zero: not given.
 type debt struct {
 	given   bool
 	percent bool // n is a share of the capacity
@@ -238,7 +238,7 @@ func (d debt) of(l *stint.Limit) (*stint.Limit, error) {
 	return with, nil
 }
 
-// indebted is l with the debt that the rule gives to its budgets.
+// indebted is l with the debt of the rule's budgets.
 func (r *Rule) indebted(l *stint.Limit) (*stint.Limit, error) {
 	if !IsBudget(l) {
 		return l, nil

@@ -6,24 +6,24 @@ package rules
 type Descriptors struct {
 	Domain string
 	List   []Descriptor // the descriptors, in the order of the call
-	// Each decides each descriptor by itself: what one takes stays taken if another refuses the
-	// call. Otherwise a refused call takes nothing.
+	// Each decides each descriptor by itself: units of one stay charged if another refuses the call.
+	// Otherwise a refused call takes nothing.
 	Each bool
 	// Quota treats every rule as one with DescriptorRule.Quota.
 	Quota bool
-	// Ahead says that the units are taken before they are used, so that a refused call charges
-	// nothing, whatever DescriptorRule.ChargeRefused says.
+	// Ahead means that units are taken before they are used, so that a refused call charges nothing, even
+	// with DescriptorRule.ChargeRefused.
 	Ahead bool
 }
 
 // Descriptor is one descriptor of a call.
 type Descriptor struct {
 	Entries []Entry // from the root of the tree downwards
-	// Cost is how many units the descriptor takes; 0: it asks and takes nothing.
+	// Cost is how many units the descriptor takes; 0: it only asks.
 	Cost int64
-	// GiveBack says that Cost is given back instead of taken.
+	// GiveBack means that Cost is refunded instead of taken.
 	GiveBack bool
-	// Override is the limit that the caller gives in place of that of the files; nil: none.
+	// Override is the caller's limit, which replaces the files' limit; nil: none.
 	Override *DescriptorLimit
 }
 
@@ -41,7 +41,7 @@ type DescriptorLimit struct {
 	Times int64
 }
 
-// Unit is a unit of time of Envoy's service, in seconds. The zero Unit is none.
+// Unit is a unit of time of Envoy's service, in seconds. The zero Unit is not a unit.
 type Unit int64
 
 // A month has 30 days and a year 365, as in Envoy's service. With time_zone they are the calendar's.
@@ -55,7 +55,7 @@ const (
 	Year   Unit = 365 * Day
 )
 
-// DescriptorRule is what a Rule from a file of Envoy's form has besides. It never changes.
+// DescriptorRule has the additional fields of a Rule from a file of Envoy's form. It never changes.
 type DescriptorRule struct {
 	Domain string
 	// Path is the way to the rule in its file: for each level the key and the value, which is
@@ -71,17 +71,17 @@ type DescriptorRule struct {
 	// Quota means that the rule refuses a call only together with all other quota rules that the
 	// call finds (quota_mode). It is asked by itself.
 	Quota bool
-	// ChargeRefused means that units that were refused are charged all the same, if they are more
-	// than one: they were used before they were asked for.
+	// ChargeRefused means that refused units are charged nevertheless, if they are more than one: they were
+	// used before the call.
 	ChargeRefused bool
 	// Replaces are the names of limits that do not count if this rule is found too.
 	Replaces []string
-	// Metadata is what the file says for responses; nil: nothing.
+	// Metadata is the file's metadata for responses; nil: none.
 	Metadata map[string]any
 	// Detailed means that statistics have the values of requests.
 	Detailed bool
 
-	overrides *overrideLimits // of the rule for the overrides of a domain; nil: it is none
+	overrides *overrideLimits // of the rule for the overrides of a domain; nil: another rule
 	levels    []descriptorLevel
 	parts     int // how many parts of entries make the key
 	// detailedPath means that value_to_metric is given on the path.
@@ -94,17 +94,16 @@ type DescriptorMatch struct {
 	// Descriptor is not nil. An override has a rule of its own, which all overrides of a domain
 	// share; Limit is the one that counts.
 	Rule *Rule
-	// Limit is what to tell the caller; nil: nothing.
+	// Limit is the limit to show to the caller; nil: none.
 	Limit *DescriptorLimit
 	// Key is the key that is counted under Rule.
 	Key string
-	// Ask is the index in Matches.Asks of what the descriptor takes or asks, or, if it gives back,
-	// in Matches.GiveBack; -1: none, because nothing is limited. If an Override by hand gives the
-	// key several limits, the asks for the others follow. Descriptors of a call that find the same
-	// rule and key share one ask, which takes the sum. Where Limit.Amount is 0, the ask takes more
-	// than its limit ever has.
+	// Ask is the index of the descriptor's ask in Matches.Asks or, with GiveBack, in Matches.GiveBack; -1:
+	// none, because nothing is limited. If an operator's Override gives the key several limits, the asks for
+	// the others follow. Descriptors of a call that find the same rule and key share one ask, which takes the
+	// sum. Where Limit.Amount is 0, the ask takes more than its limit ever has.
 	Ask int
-	// GiveBack says that the descriptor gives back.
+	// GiveBack means that the descriptor refunds units.
 	GiveBack bool
 	// Replaced means that the rule was found, and that another rule replaces it.
 	Replaced bool

@@ -8,7 +8,7 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/descriptors"
 )
 
-// descriptorLevel says what of an entry is part of a rule's key: the key, the value, or none, if the
+// descriptorLevel says which part of an entry belongs to a rule's key: the key, the value, or neither, if the
 // file has them.
 type descriptorLevel struct {
 	key, value bool
@@ -182,7 +182,7 @@ func (m *Matches) askLimits(i int, r *Rule, f *found, nothing bool) error {
 	return nil
 }
 
-// sharedAsk is what the descriptors count that share an ask.
+// sharedAsk identifies the count of descriptors that share an ask.
 type sharedAsk struct {
 	rule     *Rule
 	key, id  string // id is the limit's
@@ -193,8 +193,8 @@ type sharedAsk struct {
 // count the same are found by a map: their keys may be long and alike.
 const fewDescriptors = 8
 
-// sameAsk is the ask of a descriptor before the i-th that counts the same; -1: there is none, and the
-// next ask is that of the i-th.
+// sameAsk is the ask of an earlier descriptor with the same count as the i-th; -1: there is none, and the
+// next ask is the i-th's.
 func (m *Matches) sameAsk(i int, l *stint.Limit, next int) int {
 	d := &m.Descriptors[i]
 	if len(m.Descriptors) > fewDescriptors {

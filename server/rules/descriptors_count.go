@@ -6,11 +6,11 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// EnvoyCount returns what envoyproxy/ratelimit calls the count of a key under a limit, without
-// its prefix and without the start of the window, which follow: the domain, and the key and the
-// value of each entry, each with "_" after it. ok is false if that program has no such count: l
-// belongs to no rule of a file of Envoy's form, it is held or no fixed window of whole seconds, or
-// the key is hashed, as one with a value of more than stint.MaxKey bytes.
+// EnvoyCount returns envoyproxy/ratelimit's name for the count of a key under a limit, without the prefix
+// before it and the start of the window after it: the domain, and the key and the value of each entry, each
+// with "_" after it. ok is false if that program has no such count: l is not of a file of Envoy's form, is
+// held or is not a fixed window of whole seconds, or the key is hashed, as with a value of more than
+// stint.MaxKey bytes.
 //
 // Like the original, it escapes nothing, so that values with "_" may share a name.
 func (s *Set) EnvoyCount(l *stint.Limit, key string) (name string, ok bool) {
@@ -28,7 +28,7 @@ func (s *Set) EnvoyCount(l *stint.Limit, key string) (name string, ok bool) {
 // countName is EnvoyCount for a key of d, as keyOf made it.
 func (d *DescriptorRule) countName(key string) (name string, ok bool) {
 	parts, isList := Key(key).Parts()
-	if isList && len(parts) == 1 { // hashed: what the request said is not known any more
+	if isList && len(parts) == 1 { // hashed: the request's text is lost
 		if key != hashedEmpty || d.parts != 1 {
 			return "", false
 		}

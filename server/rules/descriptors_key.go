@@ -13,8 +13,8 @@ import (
 // allCalls is the key of a rule whose file gives all keys and values.
 const allCalls = "all"
 
-// keyOf is the key that entries, which found the rule, are counted by: what the file does not say of
-// them. It is hashed where it would be no key: empty, too long, or not text.
+// keyOf is the key by which entries, which found the rule, are counted: their parts that the file does not
+// give. It is hashed if it would not be a key: empty, too long, or not text.
 func (d *DescriptorRule) keyOf(entries []Entry) string {
 	if d.overrides != nil {
 		parts := make([]string, 0, 2*len(entries))
@@ -60,7 +60,7 @@ func joinedOrHashed(parts []string) string {
 	return string(key)
 }
 
-// hashedKey is a list of one part, which no other key of a descriptor is.
+// hashedKey is a list of one part; no other key of a descriptor is.
 func hashedKey(parts []string) string {
 	h := sha256.New()
 	for _, part := range parts {

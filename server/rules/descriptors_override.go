@@ -11,17 +11,17 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// overrideLimits are limits that callers give in place of those of a file, made once for each amount
-// and period. They may be used from many goroutines at once.
+// overrideLimits are callers' limits that replace a file's, made once for each amount and period. They may be
+// used from many goroutines at once.
 type overrideLimits struct {
 	mu   sync.RWMutex
 	made map[DescriptorLimit][]*stint.Limit // without names
 }
 
-// maxOverrideLimits is how many are kept. When there are more, all are dropped.
+// maxOverrideLimits is how many are kept. Beyond that, all are dropped.
 const maxOverrideLimits = 1_000
 
-// limits are those that a call with d faces under the rule of this name.
+// limits are the limits that a call with d faces under the rule of this name.
 func (o *overrideLimits) limits(rule string, d *DescriptorLimit) ([]*stint.Limit, error) {
 	k := *d
 	k.Name, k.Times = "", max(1, d.Times)
@@ -71,7 +71,7 @@ func (d *DescriptorLimit) limit(rule string) (*stint.Limit, error) {
 	return stint.NewLimit(stint.Spec{Name: rule, Algorithm: stint.FixedWindow, Amount: max(1, d.Amount), Period: period})
 }
 
-// toldOf is l as callers are told of it.
+// toldOf is l as shown to callers.
 func toldOf(r *Rule, l *stint.Limit) *DescriptorLimit {
 	s := l.Spec()
 	told := &DescriptorLimit{Name: r.Descriptor.Name, Amount: s.Amount}

@@ -199,9 +199,9 @@ func (p *parser) descriptorLimit(l *descriptors.Limit, r *Rule) *stint.Limit {
 
 var calendarUnits = map[Unit]stint.CalendarUnit{Day: stint.Day, Week: stint.Week, Month: stint.Month, Year: stint.Year}
 
-// descriptorName is the name of the rule of a descriptor: the domain and the path, as in
-// shop/path:login/remote_address. What does not fit into a name is changed and cut, and a hash
-// tells such names apart: only those have a double colon. Counts depend on it.
+// descriptorName is the name of a descriptor's rule: the domain and the path, as in
+// shop/path:login/remote_address. Text that does not fit into a name is changed and cut, and a hash tells
+// such names apart: only those have a double colon. Counts depend on it.
 func descriptorName(domain string, path []Entry) string {
 	var b strings.Builder
 	plain := writePart(&b, domain)

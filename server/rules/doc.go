@@ -24,8 +24,8 @@
 // a whole, and the error lists every mistake as file:line:column.
 //
 // [ParseFiles] makes one Set of several files, and [Read] reads those of a directory. Their
-// lists are joined; enabled, ipv6_prefix, nat64_prefixes, credential_headers, refusal, errors and server
-// may be in one file only. What is valid but probably not meant is in Set.Findings.
+// lists are joined; enabled, ipv6_prefix, nat64_prefixes, credential_headers, refusal, errors and server may
+// be in one file only. Set.Findings has things that are valid but probably not meant.
 //
 // docs/rules.md describes the file: its expressions and their variables, paths, tiers, keys,
 // messages, formats of refusals, and what is refused as malformed or ambiguous.

@@ -9,39 +9,39 @@ import (
 // Endpoint is what a request asks of an API of language models. The zero Endpoint is not known.
 type Endpoint struct {
 	use  use
-	form TokensAPI // whose fields the request and its response have; NoTokens: not known
+	form TokensAPI // the API whose fields the request and its response have; NoTokens: not known
 	late bool      // the answer may be made after the response, and is read by its ID
-	asks string    // the field for the model to answer, of an endpoint whose streams have their usage only if asked
+	asks string    // the field with the model's input, if the endpoint's streams report usage only on request
 }
 
-// use is what becomes of tokens at an endpoint.
+// use is how an endpoint uses tokens.
 type use uint8
 
 const (
 	unknownUse use = iota // the estimate is held; what the response says is charged
 	generates             // the same
 	embeds                // the same, and there is no output
-	makes                 // the same, of pictures, sound and films: many responses do not say
+	makes                 // the same, for pictures, sound and films: many responses do not report it
 	batches               // the sum of the parts is charged, since no response says what they used
 	batchFiles            // the parts are in a file: the estimate of one request is charged
 	free                  // uses no tokens
-	reads                 // tells what was made before, and perhaps what that used
+	reads                 // returns an answer made before, and perhaps its usage
 )
 
 var useNames = [...]string{"unknown", "generates", "embeds", "makes", "batch", "batch of a file", "free", "reads"}
 
 func (u use) String() string { return nameOf(useNames[:], uint8(u)) }
 
-// endpointRow is an endpoint: the last segments of the paths of its POST requests, of which * stands
-// for one segment, or in *:verb for what is before the verb.
+// endpointRow is an endpoint: the last segments of its POST requests' paths. * stands for one segment, or in
+// *:verb for the text before the verb.
 type endpointRow struct {
 	path string
 	Endpoint
 }
 
 // endpoints are those of OpenAI, Anthropic and Gemini, as their documents and their official clients
-// had them in November 2026. The first that fits counts. What is before these segments does not
-// matter: /v1, /openai/deployments/x and /v1beta/openai are all in use. docs/tokens.md has this table.
+// had them in November 2026. The first that fits counts. Segments before them do not matter: /v1,
+// /openai/deployments/x and /v1beta/openai are all in use. docs/tokens.md has this table.
 var endpoints = []endpointRow{
 	{"chat/completions", Endpoint{use: generates, form: OpenAI, asks: "messages"}},
 	{"completions", Endpoint{use: generates, form: OpenAI, asks: "prompt"}},
@@ -111,15 +111,15 @@ var endpoints = []endpointRow{
 	{"fine_tuning/alpha/graders/validate", Endpoint{use: free}},
 }
 
-// lateReads are the endpoints where an answer is read that was made after the response to its request.
+// lateReads are the endpoints for reading an answer that was made after the response to its request.
 var lateReads = []endpointRow{
 	{"responses/*", Endpoint{use: reads, form: OpenAI, late: true}},
 	{"threads/*/runs/*", Endpoint{use: reads, form: OpenAI, late: true}},
 	{"batches/*", Endpoint{use: reads, form: OpenAI, late: true}},
 }
 
-// freeRoots are resources that are stored and arranged, and use no tokens: all POST requests below
-// them that are not in endpoints.
+// freeRoots are resources whose POST requests store and arrange data and use no tokens, except those in
+// endpoints.
 var freeRoots = []string{
 	"files", "uploads", "vector_stores", "containers", "conversations", "assistants", "threads", "evals", "skills",
 	"organization", "organizations", "projects", "chatkit", // OpenAI, some of Anthropic, too
@@ -127,12 +127,11 @@ var freeRoots = []string{
 	"fileSearchStores", "corpora", "operations", // Gemini
 }
 
-// EndpointOf is the endpoint of a request; nil: the zero Endpoint. A request that only reads, by its
-// method, is known whatever its path. One that would be free is not known if upstreams may find another
-// path than the one that is free. A request that is upgraded has the zero Endpoint, which only its
-// response shows.
+// EndpointOf returns the endpoint of a request; for nil, the zero Endpoint. A request that only reads, by its
+// method, is known whatever its path. A free endpoint is not known if upstreams may read another path. An
+// upgraded request has the zero Endpoint; only its response shows that it was upgraded.
 func EndpointOf(r *Request) Endpoint {
-	if r == nil || strings.ContainsAny(r.Path, ";\\") { // which some upstreams cut
+	if r == nil || strings.ContainsAny(r.Path, ";\\") { // some upstreams cut the path there
 		return Endpoint{}
 	}
 	e := listed(r)
@@ -142,13 +141,13 @@ func EndpointOf(r *Request) Endpoint {
 	return e
 }
 
-// mayUpgrade reports whether r offers to go on in another protocol, which is then not read. h2c is none:
-// clients in Java offer it always, and no upstream gets it.
+// mayUpgrade reports whether r offers to go on in another protocol, which is then not read. h2c does not
+// count: Java clients always offer it, and no upstream gets it.
 func mayUpgrade(r *Request) bool {
 	return r != nil && slices.ContainsFunc(r.Header["Upgrade"], func(line string) bool { return !strings.EqualFold(line, "h2c") })
 }
 
-// listed is the endpoint by method and path.
+// listed finds the endpoint by method and path.
 func listed(r *Request) Endpoint {
 	path := strings.TrimSuffix(r.Path, "/")
 	switch r.Method {
@@ -183,8 +182,8 @@ func find(rows []endpointRow, path string) Endpoint {
 	return Endpoint{}
 }
 
-// fits reports whether the last segments of path are those of e. Those that cost tokens fit in any
-// case of their letters, as some upstreams take them.
+// fits reports whether path ends with e's segments. For endpoints that cost tokens, letter case does not
+// matter, as some upstreams ignore it.
 func (e *endpointRow) fits(path string) bool {
 	pattern := e.path
 	for {
@@ -239,13 +238,12 @@ func isBelowFreeRoot(path string) bool {
 // IsKnown reports whether the table of endpoints has it, and what a request to it costs.
 func (e Endpoint) IsKnown() bool { return e.use != unknownUse && e.use != batchFiles }
 
-// Asks is the field of a request that has what the model is to answer, a list or a text, at an endpoint
-// whose streams tell what they used only if stream_options.include_usage asks for that. Empty: streams
-// tell it, or there are none.
+// Asks is the request's field with the model's input, a list or a text, at an endpoint whose streams report
+// usage only with stream_options.include_usage. Empty: streams report it anyway, or there are none.
 func (e Endpoint) Asks() string { return e.asks }
 
-// IsBatch reports whether a request is charged what it held, because no response says what the parts of
-// the batch use.
+// IsBatch reports whether a request is charged its held units, because no response reports the usage of the
+// batch's parts.
 func (e Endpoint) IsBatch() bool { return e.use == batches || e.use == batchFiles }
 
 // ReadsLater reports whether a request reads an answer that may have been made after the response to the

@@ -8,7 +8,7 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// evaluation is what the expressions of a Set see of one Input.
+// evaluation is one Input as the expressions of a Set see it.
 type evaluation struct {
 	set    *Set
 	in     *Input
@@ -41,7 +41,7 @@ func (ev *evaluation) open(s *Set, in *Input) {
 	}
 }
 
-// close drops what belongs to the request, and keeps memory for the next.
+// close drops the request's data, and keeps memory for the next.
 func (ev *evaluation) close() {
 	ev.scope.Close()
 	ev.set, ev.in, ev.client, ev.cost = nil, nil, netip.Addr{}, 0
@@ -95,7 +95,7 @@ func (ev *evaluation) isInTier(i int) (bool, error) {
 			return false, malformed(err, "tier %q", ev.set.Tiers[i])
 		}
 		if ev.scope.LenientBody && ev.set.tiers[i].Uses("body") {
-			return ok, nil // other rules may refuse what cannot be read
+			return ok, nil // other rules may refuse an unreadable body
 		}
 		ev.tiersKnown |= bit
 		if ok {

@@ -13,7 +13,7 @@ import (
 // Explanation is what Set.Explain finds for a request: every step that Set.Asks takes, in
 // its order.
 type Explanation struct {
-	// Enabled is Set.Enabled. Without it, nothing else is looked at.
+	// Enabled is Set.Enabled. If false, nothing else is looked at.
 	Enabled bool
 	// List and Entry are the list that decided, and the entry as written, with
 	// its place or ID.
@@ -21,8 +21,8 @@ type Explanation struct {
 	Entry string
 	// Ban is the manual ban that decided. nil: none did.
 	Ban *Ban
-	// Rules are all of the set's, in order, where neither of those decided. Of the rules of
-	// descriptors, they are those that a descriptor of the call finds, each once for each key.
+	// Rules are all rules of the set, in order, if neither List nor Ban decided. Rules of descriptors are
+	// included only if a descriptor of the call finds them, once for each key.
 	Rules []RuleExplanation
 	// Descriptors has an element for each descriptor of a call of Envoy's service.
 	Descriptors []DescriptorMatch
@@ -35,13 +35,13 @@ type RuleExplanation struct {
 	// `match is false: request.path == "/login"`.
 	Applies bool
 	Why     string
-	// Needs are the variables, such as client.ip, that the request does not have, if it does not
-	// apply because of that.
+	// Needs are the variables, such as client.ip, that the request lacks, if the rule does not apply because
+	// of that.
 	Needs []string
-	// Key, Cost, CostBy, Tier, Override and Asks are known where it applies. Tier is
-	// empty where no tier matched, Override nil where none is in force.
+	// Key, Cost, CostBy, Tier, Override and Asks are known if the rule applies. Tier is empty if no tier
+	// matched, Override nil if none is in force.
 	//
-	// CostBy says what the cost is an estimate by, such as "tokens: openai"; empty: it is none.
+	// CostBy says how the cost is estimated, such as "tokens: openai"; empty: it is not an estimate.
 	Key      Key
 	Cost     int64
 	CostBy   string
@@ -50,9 +50,9 @@ type RuleExplanation struct {
 	Asks     []stint.Ask
 }
 
-// Explain explains step by step what Asks finds for in. An error wraps stint.ErrRequest, or
-// the cause why ctx ended; it comes with what was found until then. Explain costs much more
-// than Asks: it compiles the parts of expressions that did not match.
+// Explain explains step by step what Asks finds for in. An error wraps stint.ErrRequest, or the cause of
+// ctx's end; the Explanation then has everything found so far. Explain costs much more than Asks: it compiles
+// the parts of expressions that did not match.
 func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 	x := Explanation{Enabled: s.Enabled}
 	if !s.Enabled {
@@ -193,7 +193,7 @@ func (s *Set) whyOff(i int) string {
 	return "mode off"
 }
 
-// estimatedBy says what a request's cost is estimated by; empty: it is no estimate.
+// estimatedBy says how a request's cost is estimated; empty: it is not an estimate.
 func (r *Rule) estimatedBy(ev *evaluation) string {
 	switch {
 	case !r.hasBudget || r.callerSays(ev):

@@ -109,11 +109,11 @@ func (c *cookieFields) index() *fieldIndex {
 // fieldIndex is all headers, all parameters or all cookies of a request by their names.
 type fieldIndex struct {
 	byName    map[string]field
-	folded    map[string]foldedName // by what some servers make of names
+	folded    map[string]foldedName // by names as some servers change them
 	fold      func(name string) string
-	twin      Ambiguity // what it is if two names fold to one
+	twin      Ambiguity // the ambiguity if two names fold to one
 	ambiguous Ambiguity // twin, if any two do
-	whole     Ambiguity // of what all of it was read from, whatever the names
+	whole     Ambiguity // of the source of all fields, whatever the names
 }
 
 type field struct {

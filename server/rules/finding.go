@@ -26,8 +26,7 @@ type Finding struct {
 	Text string `json:"text"`
 }
 
-// The codes of findings, each for good. A new one goes into Codes and into docs/errors.md, which a
-// test compares.
+// The codes of findings. They never change. Add a new one to Codes and to docs/errors.md; a test compares.
 const (
 	CodeNoProxies     = "ST001" // forwarding headers, and no trusted proxies; found by servers
 	codeTrustAll      = "ST002" // every address is a trusted proxy
@@ -45,14 +44,14 @@ const (
 	codeLooseKey      = "ST014" // a key that a client can vary
 	CodeCheckOpen     = "ST015" // anyone may use the check API; found in the settings
 	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise
-	CodeAlert         = "ST017" // an alert that cannot work; that none is sent is found by servers
+	CodeAlert         = "ST017" // an alert that cannot work; servers find that none is sent
 	codeNotCalendar   = "ST018" // windows of whole days that are not those of the calendar
 	codeBudgetBucket  = "ST019" // a budget that names no algorithm, and so is a bucket
 	CodeNoEnd         = "ST020" // held limits asked where the end of a request is not seen; found by servers
 	codeNoUsage       = "ST021" // a preset that finds no usage in streams
-	CodeNoCost        = "ST022" // no response says what requests did cost; found by servers
+	CodeNoCost        = "ST022" // no response reports the cost of requests; found by servers
 	codeMisplaced     = "ST023" // a field in a file of descriptors where it has no effect
-	CodeManyHolds     = "ST024" // an instance has little room left for what is held; found by servers
+	CodeManyHolds     = "ST024" // an instance has little room left for holds; found by servers
 	codeDefaultUnused = "ST025" // a default rule that another rule always comes before
 	codeLanguage      = "ST026" // a text that lacks a language which others of its rule have
 	CodeEndpoint      = "ST027" // a preset for tokens met an endpoint that it does not know; found by servers
@@ -154,8 +153,8 @@ func (p *parser) findBudgets(r *Rule, fields map[string]*yamlnode.Node) {
 
 var chargedInstead = [...]string{Keep: "what it held", GiveBack: "nothing"}
 
-// findBuckets looks for limits with a unit that are buckets because the file names no algorithm. limits
-// is where they are written; nil: they are multiples of others.
+// findBuckets looks for limits with a unit that are buckets because the file names no algorithm. limits is
+// where the file has them; nil: they are multiples of others.
 func (p *parser) findBuckets(r *Rule, limits []*stint.Limit, list *yamlnode.Node) {
 	for i, l := range limits {
 		if list == nil || l.Spec().Algorithm != stint.TokenBucket || !IsBudget(l) && (r.Unit == "" || !r.countsCost(l) || r.ownCost(l) != nil) {
@@ -206,8 +205,8 @@ type counted struct {
 	limit *stint.Limit
 }
 
-// findCountedTwice leaves alone what is in shadow mode, where a copy of a rule tries other
-// numbers, and two buckets, of which one may be for bursts.
+// findCountedTwice ignores rules in shadow mode, which may be copies that try other numbers, and pairs of
+// buckets: one may be for bursts.
 func (p *parser) findCountedTwice(r *Rule, limits *yamlnode.Node) {
 	if r.Mode != Enforce {
 		return
@@ -264,8 +263,8 @@ func (p *parser) findNeverWarns(r *Rule, penalty *yamlnode.Node) {
 	}
 }
 
-// findQueue finds that shape has a queue of no places. That their turn comes after max_delay is found
-// in the settings.
+// findQueue finds shape with a queue without places. A queue whose turns come after max_delay is found in the
+// settings.
 func (p *parser) findQueue(r *Rule, shape *yamlnode.Node) {
 	if !r.Shape {
 		return
@@ -343,7 +342,7 @@ func (s *Set) findUnusedDefaults(all []defaultAt) {
 	}
 }
 
-// hasSureKey reports whether every request has a key of r, as far as its client is known.
+// hasSureKey reports whether every request with a known client has a key of r.
 func (r *Rule) hasSureKey() bool {
 	if r.key == nil || !r.keyGiven {
 		return true
@@ -377,8 +376,8 @@ type keyAt struct {
 	file *parser
 }
 
-// findLooseKeys looks for keys made of headers that hold any number of values, or a credential as it
-// was sent, of which a client can make new keys.
+// findLooseKeys looks for keys of headers with any number of values, or of a credential as it was sent: a
+// client can make new keys of these.
 func (s *Set) findLooseKeys(all []keyAt) {
 	for _, at := range all {
 		if at.node == nil || at.rule.Mode == Off {
@@ -412,7 +411,7 @@ func (s *Set) findTrustAll(places []string) {
 		name    string
 	}{
 		{netip.MustParsePrefix("0.0.0.0/0"), "IPv4 address"},
-		{netip.MustParsePrefix("2000::/3"), "public IPv6 address"}, // which holds all in use
+		{netip.MustParsePrefix("2000::/3"), "public IPv6 address"}, // it contains all in use
 	} {
 		i := slices.IndexFunc(s.TrustedProxies, func(p netip.Prefix) bool {
 			return p.Bits() <= all.network.Bits() && p.Contains(all.network.Addr())

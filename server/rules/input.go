@@ -14,31 +14,30 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 )
 
-// Input is what is known about a request. In the zero Input nothing is.
+// Input is the known data of a request. In the zero Input, nothing is known.
 type Input struct {
-	// Request is the HTTP request; nil: unknown, as for a check call without one.
+	// Request is the HTTP request; nil: unknown, as for a check without one.
 	Request *Request
 	// Client is the client's address; invalid: unknown.
 	Client netip.Addr
 	// Operation names what the request does; empty: unknown.
 	Operation string
-	// Attrs holds what the caller says, as decoded from JSON: string, bool,
-	// int64, float64, nil, []any and map[string]any. Nil is empty.
+	// Attrs has the caller's attributes, as decoded from JSON: string, bool, int64,
+	// float64, nil, []any and map[string]any. Nil is empty.
 	Attrs map[string]any
-	// Claims are those of the client's token, as decoded from JSON like Attrs. Whoever
-	// fills them has verified it. Nil: Instance.Claims finds them in Request; empty,
-	// but not nil: there are none.
+	// Claims are the claims of the client's token, decoded like Attrs. The code that sets them must have
+	// verified the token. Nil: Instance.Claims finds them in Request; empty, but not nil: there are none.
 	Claims map[string]any
-	// Cost is how many units the caller says the request takes. It is what a
-	// rule without a cost takes, and 0 asks without taking.
+	// Cost is the cost that the caller gives, in units. It counts for rules without
+	// a cost. 0 asks without taking.
 	Cost int64
-	// Spent says that Cost is what the request did cost already: budgets take it as it is,
-	// whatever the rule says of costs. See IsBudget.
+	// Spent means that Cost is the final cost: budgets take it as it is, whatever the rule's costs are. See
+	// IsBudget.
 	Spent bool
-	// Descriptors is a call of Envoy's rate limit service; nil: the request is none. Of such a
-	// call, expressions see the domain as operation, the descriptors in attrs, unless Operation and
-	// Attrs are given, and the Addr of the client. Cost is not used: a rule with an expression takes
-	// what the descriptor with the highest cost takes.
+	// Descriptors is a call of Envoy's rate limit service; nil: the request is not one. Expressions see its
+	// domain as operation and its descriptors in attrs, unless Operation and Attrs are given, and the Addr of
+	// its client. Cost is not used: a rule with an expression takes the cost of the descriptor with the
+	// highest cost.
 	Descriptors *Descriptors
 }
 
@@ -52,31 +51,29 @@ func (in *Input) check() error {
 	return nil
 }
 
-// Request is the HTTP request. What no expression uses costs nothing.
+// Request is an HTTP request. Fields that no expression uses cost no time.
 type Request struct {
 	// Method is as sent. Host is in lower case, without port, final dot and the brackets of IPv6;
 	// empty: the request has none.
 	Method, Host string
-	// Path is in the normal form that ReadTarget makes, and Ambiguous what that and
-	// ReadMethod found.
+	// Path is in the normal form of ReadTarget, and Ambiguous has the ambiguities
+	// that ReadTarget and ReadMethod found.
 	Path      string
 	Ambiguous Ambiguity
 	// Route is the name of the gateway's route that the request takes; empty: it has
 	// none, or there is no gateway.
 	Route string
-	// Preflight says that a browser asks by the request what a page of another origin may send
-	// (CORS), and that only rules with Preflights count that. Lists and bans by hand apply to it.
+	// Preflight means that with this request a browser asks what a page of another origin may send (CORS).
+	// Only rules with Preflights count it. Lists and manual bans apply to it.
 	Preflight bool
 	// Header has canonical names, as http.Header.Set writes them. Other names
 	// are not found.
 	Header http.Header
 	// RawQuery is the query as sent, without the question mark. It is read as
-	// browsers read it: only & separates, and an escape that is malformed stands
-	// for itself. net/url has less: it drops what is malformed, which upstreams
-	// may well read.
+	// browsers read it: only & separates, and a malformed escape stands for itself.
+	// net/url would drop malformed parts, which upstreams may well read.
 	RawQuery string
-	// Body is the request's body as JSON; nil: it is not known. It is looked at only if
-	// Set.ReadsBody.
+	// Body is the request's body as JSON; nil: not known. It is read only if Set.ReadsBody.
 	Body Body
 }
 
@@ -88,7 +85,7 @@ func (r *Request) header(name string, may *repeatable) (text string, ok bool, ba
 	return text, ok, bad &^ may.allow
 }
 
-// lines is the value of the header with this canonical name, whatever others there are.
+// lines is the value of the header with this canonical name; other headers do not matter.
 func (r *Request) lines(name string, may *repeatable) (text string, ok bool, bad Ambiguity) {
 	switch lines := r.Header[name]; len(lines) {
 	case 0:
@@ -106,8 +103,8 @@ func (r *Request) lines(name string, may *repeatable) (text string, ok bool, bad
 	return textproto.TrimString(text), ok, bad // HTTP/2 leaves spaces around a value
 }
 
-// parameter reads the query anew, because url.ParseQuery gives up on a query of many thousand
-// parts: by sending one, a client would hide those that matter.
+// parameter parses the query itself, because url.ParseQuery gives up on a query of many thousand parts: with
+// one, a client could hide the parts that matter.
 func (r *Request) parameter(name string, may *repeatable) (text string, ok bool, bad Ambiguity) {
 	var more []string
 	for n, v := range queryParts(r.RawQuery) {
@@ -130,7 +127,7 @@ func (r *Request) parameter(name string, may *repeatable) (text string, ok bool,
 	return text, ok, bad &^ may.allow
 }
 
-// cookies is the header of all cookies; bad: which those are depends on the server.
+// cookies is the header of all cookies; bad: servers read it in different ways.
 func (r *Request) cookies(may *repeatable) (header string, bad Ambiguity) {
 	header, _, bad = r.header("Cookie", may)
 	return header, bad
@@ -151,8 +148,8 @@ func (may *repeatable) cookie(header, name string) (text string, ok bool, bad Am
 	return text, ok, bad &^ may.allow
 }
 
-// credential is that of the client by the headers with these canonical names. If it is ambiguous, bad
-// is why, and in is the header in which that is found.
+// credential is the client's credential in the headers with these canonical names. If it is ambiguous, bad is
+// why, and in is the header where.
 func (r *Request) credential(names []string, may *repeatable) (text string, bad Ambiguity, in string) {
 	var c httpfield.Credential
 	for _, name := range names {

@@ -13,26 +13,23 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// Instance is what an instance of a server adds to what requests say. The zero Instance adds
-// nothing.
+// Instance has a server instance's own values, beside those of requests. The zero Instance has none.
 type Instance struct {
 	// Secrets are for the function hmac; nil: there are none.
 	Secrets *Secrets
-	// Claims finds the claims of the token that a request bears; nil, or an empty
-	// result: there are none. It is called where Input.Claims is nil and an expression
-	// needs the claims, at most once for each request. Several goroutines may call it
-	// at once, and must not change what it returns.
+	// Claims finds the claims of a request's token; nil, or an empty result: there are none. It is called
+	// where Input.Claims is nil and an expression needs the claims, at most once for each request. Several
+	// goroutines may call it at once, and must not change what it returns.
 	Claims func(*Request) map[string]any
-	// TokenHeader is the canonical name of the header in which Claims finds the token.
-	// Where that is ambiguous, claims are an error: the application may know the client
-	// by another token. Empty: it is never ambiguous.
+	// TokenHeader is the canonical name of the header in which Claims finds the token. If that is ambiguous,
+	// claims are an error: the application may use another token. Empty: it is never ambiguous.
 	TokenHeader string
-	// Allow is what expressions read though it is ambiguous: of a repeated header all
-	// lines, of a repeated parameter the first value, and of twins the one by its own
-	// name. What of it is in a target does nothing here; see Set.Ambiguous.
+	// Allow are the ambiguities that expressions read nevertheless: all lines of a repeated header, the first
+	// value of a repeated parameter, and of twins the one with the exact name. Ambiguities of targets have no
+	// effect here; see Set.Ambiguous.
 	Allow Ambiguity
-	// Now is the time by which entries of Controls end, which in a fleet is the same on
-	// every instance; nil: time.Now. Several goroutines may call it at once.
+	// Now is the clock by which entries of Controls end, in a fleet the same on every instance; nil:
+	// time.Now. Several goroutines may call it at once.
 	Now func() time.Time
 }
 
@@ -43,10 +40,9 @@ func (i *Instance) now() time.Time {
 	return i.Now()
 }
 
-// On is s as it decides on an instance. An error tells every place where s names a
-// secret that i does not have. s is not changed. Controls that are added afterwards, by
-// With, are looked at in the same way, and end by i's time; those that s has already are
-// not.
+// On returns s for an instance, and does not change s. An error has every place where s names a secret that i
+// does not have. Controls that With adds afterwards are checked in the same way, and end by i's time;
+// controls that s has already are not.
 func (s *Set) On(i *Instance) (*Set, error) {
 	if err := s.lacking(i.Secrets); err != nil {
 		return nil, err
@@ -61,9 +57,9 @@ func (s *Set) On(i *Instance) (*Set, error) {
 	return &on, nil
 }
 
-// Secrets are the secrets of the function hmac, by their names. No expression can read one,
-// and none is printed. The names are fixed by NewSecrets; their values may change at any
-// time, and several goroutines may use a Secrets at once. A nil Secrets has none.
+// Secrets are the secrets of the function hmac, by name. No expression can read one, and none is printed. The
+// names are fixed by NewSecrets; their values may change at any time, and several goroutines may use a
+// Secrets at once. A nil Secrets has none.
 type Secrets struct {
 	values map[string]any // each an *expr.Secret
 }
@@ -96,14 +92,14 @@ func (s *Secrets) String() string { return "secrets " + strings.Join(s.Names(), 
 // GoString is String.
 func (s *Secrets) GoString() string { return s.String() }
 
-// Format prints String under every verb, also those that would print what is within.
+// Format prints String under every verb, also verbs that would print fields.
 func (s *Secrets) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
 // LogValue is String.
 func (s *Secrets) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // IsSecretName reports whether text can name a secret: 1 to 64 letters, digits and
-// underscores, of which the first is no digit.
+// underscores, not beginning with a digit.
 func IsSecretName(text string) bool {
 	return IsName(text) && !strings.ContainsAny(text, ".:/-") && (text[0] < '0' || text[0] > '9')
 }

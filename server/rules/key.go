@@ -13,16 +13,16 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// defaultKey is the key of a rule that gives none. The name of the gateway's route stands for an
-// unknown operation; without both parts, the rule does not apply.
+// defaultKey is the key of a rule without one. The name of the gateway's route stands for an unknown
+// operation; without both parts, the rule does not apply.
 const defaultKey = "[operation, client.ip]"
 
 // Key is a key as Ask has it. In JSON it is a string or, where the rule's key
 // expression is a list, a list of its parts as strings.
 type Key string
 
-// JoinKey is the key that a rule gives whose key expression is a list of these
-// parts. An error says why no rule would give it.
+// JoinKey is the key that a key expression with a list of these parts gives. An
+// error says why no rule would give it.
 func JoinKey(parts ...string) (Key, error) {
 	var b strings.Builder
 	size := len(parts)
@@ -84,9 +84,9 @@ func checkKey(key string) error {
 	return nil
 }
 
-// String is the key for people: a list as in ["42","/x"]; a string as it is, but
-// in quotation marks where it could be taken for a list, or where it has blanks or
-// what cannot be printed. It may be as long as the key.
+// String is the key for people: a list as in ["42","/x"]; a string as it is, but in
+// quotation marks if it could be taken for a list, or has blanks or unprintable
+// characters. It may be as long as the key.
 func (k Key) String() string {
 	parts, isList := k.Parts()
 	if isList {
@@ -103,7 +103,7 @@ func (k Key) String() string {
 
 func isHidden(c rune) bool { return c == ' ' || !unicode.IsPrint(c) }
 
-// MarshalJSON is the key as UnmarshalJSON reads it. An error says why k is none.
+// MarshalJSON is the key as UnmarshalJSON reads it. An error says why k is not a key.
 func (k Key) MarshalJSON() ([]byte, error) {
 	if err := k.check(); err != nil {
 		return nil, err
@@ -114,9 +114,8 @@ func (k Key) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(k))
 }
 
-// UnmarshalJSON reads a string, or a list of strings. It refuses what no rule
-// would give, and everything that encoding/json would read as another text than
-// was written.
+// UnmarshalJSON reads a string, or a list of strings. It refuses keys that no rule
+// would give, and text that encoding/json would change.
 func (k *Key) UnmarshalJSON(data []byte) error {
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -157,8 +156,8 @@ func (k *Key) UnmarshalJSON(data []byte) error {
 	return errors.New(`key: want a string, or a list of strings such as ["42", "/x"]`)
 }
 
-// halfSurrogate reports whether JSON has an escape that is half of a surrogate pair:
-// encoding/json takes all of those for the same character.
+// halfSurrogate reports whether JSON has an escape that is half of a surrogate pair: encoding/json reads all
+// of these as the same character.
 func halfSurrogate(data []byte) bool {
 	for i := 0; i < len(data); i++ {
 		if data[i] != '\\' {

@@ -21,7 +21,7 @@ func (l List) String() string { return nameOf(listNames[:], uint8(l)) }
 
 var listNames = [...]string{"unlisted", "safe", "blocked"}
 
-// Name is the list's in files: "safelist" or "blocklist"; empty for Unlisted.
+// Name is the list's name in files: "safelist" or "blocklist"; empty for Unlisted.
 func (l List) Name() string {
 	switch l {
 	case Safe:
@@ -44,12 +44,12 @@ type addedCondition struct {
 	condition *expr.Expression
 }
 
-// ListEntry is an entry of the safelist or the blocklist. The zero ListEntry is none.
+// ListEntry is an entry of the safelist or the blocklist. The zero ListEntry is not an entry.
 type ListEntry struct {
 	list   List
 	place  int              // in the file, from 1
-	listed *expr.Expression // what stands there; nil: it is not of the file
-	added  *Listed          // nil: it is of the file
+	listed *expr.Expression // the expression there; nil: not from the file
+	added  *Listed          // nil: from the file
 }
 
 // String describes the entry: its list, its place in the file or its ID, and what it lists.

@@ -25,7 +25,7 @@ const (
 	bannedText
 	stillBannedText
 	byHandText
-	anyText // of message: for what has no text of its own
+	anyText // of message: for refusals without a text of their own
 	messagePlaces
 )
 
@@ -33,17 +33,16 @@ const (
 type text struct {
 	in        []message.Template
 	matcher   bcp47.Matcher // nil: there is only one
-	languages []string      // of in; nil: it does not say which it is in
+	languages []string      // of in; nil: not given
 }
 
 const longestLanguages = 1000
 
-// Text returns the text for a client that d refuses; empty: the server's own sentence.
-// byHand means that d is a manual ban. languages is the client's Accept-Language; empty: it
-// sent none.
+// Text returns the text for a client that d refuses; empty: use the server's own sentence. byHand means that
+// d is a manual ban. languages is the client's Accept-Language; empty: it sent none.
 //
-// Of a text in several languages it is the one that fits languages best, and the first if
-// none fits. If there is no text for the outcome, it is the rule's message.
+// If a text has several languages, Text chooses the best for languages, or the first if none fits. Without a
+// text for the outcome, it is the rule's message.
 func (m *Messages) Text(d *stint.Decision, byHand bool, languages string) string {
 	if m == nil {
 		return ""
@@ -84,7 +83,7 @@ func (t *text) pick(languages string) message.Template {
 func (m *Messages) fill(t message.Template, d *stint.Decision) string {
 	n := d.Violations
 	if n == 0 && d.Outcome == stint.Banned && d.Penalty != nil {
-		n = m.penalty.BanAfter // which led to the ban that runs
+		n = m.penalty.BanAfter // it led to the running ban
 	}
 	return t.Fill(&message.Values{
 		Violations: n, WarnAfter: m.penalty.WarnAfter, BanAfter: m.penalty.BanAfter,

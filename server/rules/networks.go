@@ -18,7 +18,7 @@ type entry interface {
 	note() *Note
 }
 
-// add adds e for p, that Set.ParseNetwork returned. Of several for one network the longest stays.
+// add adds e for p, as Set.ParseNetwork returns it. Of several entries for one network, the longest stays.
 func (n *networkTable[E]) add(p netip.Prefix, e E) {
 	if n.entries == nil {
 		n.entries = map[netip.Prefix]E{}
@@ -36,8 +36,8 @@ func (n *networkTable[E]) add(p netip.Prefix, e E) {
 	}
 }
 
-// longest returns the entry that ends last, of those whose networks hold a, and how long it still
-// holds; nil: none. a is as address.Plain returns it, or invalid.
+// longest returns the entry that ends last, of those whose networks contain a, and how long it still applies;
+// nil: none. a is as address.Plain returns it, or invalid.
 func (n *networkTable[E]) longest(a netip.Addr, i *Instance) (found E, left time.Duration) {
 	if n.entries == nil || !a.IsValid() {
 		return found, 0
@@ -50,7 +50,7 @@ func (n *networkTable[E]) longest(a netip.Addr, i *Instance) (found E, left time
 	for _, b := range bits {
 		p, err := a.Prefix(b)
 		if err != nil {
-			continue // of no address that is valid
+			continue // not from a valid address
 		}
 		if e, ok := n.entries[p]; ok && (found == none || e.note().outlasts(found.note())) {
 			found = e

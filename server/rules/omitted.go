@@ -8,9 +8,9 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// findOmitted looks for rules that a client escapes by leaving out what they count by, because no
-// other rule applies then. A match or a blocklist that reads the same shows that somebody thought of it,
-// and without its credential a request gets nothing of the upstream that asks for one.
+// findOmitted looks for rules that a client escapes by leaving out their key's field, because no other rule
+// applies then. It ignores fields that a match or a blocklist reads, since the author thought of them, and
+// credentials, without which the upstream refuses.
 func (s *Set) findOmitted(all []keyAt) {
 	var always []*Rule // that have a key whatever a client leaves out
 	for _, r := range s.written() {
@@ -32,13 +32,12 @@ func (s *Set) findOmitted(all []keyAt) {
 	}
 }
 
-// countsWithout reports whether r, which always has a key, is for the requests that other skips for want
-// of one.
+// countsWithout reports whether r, which always has a key, applies to the requests for which other has none.
 func (r *Rule) countsWithout(other *Rule, parts partsOfMatches) bool {
 	return r.Default || r.match == nil || r.Match == other.Match || r.match.ReadsSame(other.key) || parts.covers(r, other)
 }
 
-// partsOfMatches are what && joins in the matches of rules.
+// partsOfMatches are the parts that && joins in the matches of rules.
 type partsOfMatches map[*Rule][]string
 
 func (p partsOfMatches) of(r *Rule) []string {
@@ -50,13 +49,12 @@ func (p partsOfMatches) of(r *Rule) []string {
 	return parts
 }
 
-// covers reports whether all that other matches surely matches r: each part of r's match is one of
-// other's.
+// covers reports whether requests that match other surely match r: each part of r's match is one of other's.
 func (p partsOfMatches) covers(r, other *Rule) bool {
 	return other.match != nil && len(p.of(r)) > 0 && !slices.ContainsFunc(p.of(r), func(part string) bool { return !slices.Contains(p.of(other), part) })
 }
 
-// isCredential reports whether r counts by what its upstream asks for.
+// isCredential reports whether r counts by a credential that its upstream demands.
 func (s *Set) isCredential(r *Rule) bool {
 	return r.key.Uses("request.credential") || r.Tokens.API != NoTokens || slices.ContainsFunc(r.key.Headers, func(name string) bool {
 		return slices.ContainsFunc(s.credentialHeaders, func(h string) bool { return strings.EqualFold(h, name) })

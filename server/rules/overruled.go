@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// BanOverruled says why the ban b refuses no client although it is in force: the safelist
-// lets all its clients pass first, or its rule refuses nothing. It is empty if b does refuse,
-// or if that depends on more than the client's address.
+// BanOverruled says why the ban b refuses no client although it is in force: the safelist lets all its
+// clients pass first, or its rule refuses nothing. Empty: b refuses, or that depends on more than the
+// client's address.
 func (s *Set) BanOverruled(b *Ban) string {
 	if b.Network == "" {
 		if r := s.ruleNamed(b.Rule); r != nil && r.Mode != Enforce {
@@ -25,9 +25,8 @@ func (s *Set) BanOverruled(b *Ban) string {
 	return ""
 }
 
-// OverrideOverruled says why the override o changes nothing although it is in force: a list
-// decides about its client before any limit. It is empty if o does count, or if that depends
-// on more than the client's address.
+// OverrideOverruled says why the override o changes nothing although it is in force: a list decides about its
+// client before any limit. Empty: o has an effect, or that depends on more than the client's address.
 func (s *Set) OverrideOverruled(o *Override) string {
 	clients, ok := s.clientsOf("", o.Rule, o.Key)
 	if !ok {
@@ -42,9 +41,9 @@ func (s *Set) OverrideOverruled(o *Override) string {
 	return ""
 }
 
-// BlockOverruled says why the entry l of the blocklist refuses no client although it is in
-// force: the safelist comes first. It is empty if l does refuse, or if that depends on more
-// than the client's address, as for every l with a Match.
+// BlockOverruled says why the entry l of the blocklist refuses no client although it is in force: the
+// safelist comes first. Empty: l refuses, or that depends on more than the client's address, as for every l
+// with a Match.
 func (s *Set) BlockOverruled(l *Listed) string {
 	if clients, ok := s.clientsOf(l.Network, "", ""); ok {
 		if l, entry := s.listOf(clients); l == Safe {
@@ -75,8 +74,8 @@ func (s *Set) clientsOf(network, rule string, key Key) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// listOf is the list that all of a network's clients are on, and its entry. It checks the first
-// and the last address only.
+// listOf is the list that has all of a network's clients, and its entry. It checks the first and the last
+// address only.
 func (s *Set) listOf(clients netip.Prefix) (List, string) {
 	first, last := clients.Addr(), lastOf(clients)
 	l, entry := s.listOfClient(first)

@@ -15,9 +15,9 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// These bound what a file may ask for.
+// The bounds of a file.
 const (
-	// maxRules bounds the rules of a file; see stint.MaxAsks for those that one request may face.
+	// maxRules bounds the rules of a file; stint.MaxAsks bounds those that one request may face.
 	maxRules  = 10_000
 	maxLimits = 64
 	maxListed = 1_000
@@ -115,7 +115,7 @@ func problems(parsers []*parser) error {
 	return errors.Join(errs...)
 }
 
-// mostReported is after how many problems those of further files are only counted.
+// mostReported is the number of problems after which those of further files are only counted.
 const mostReported = 20
 
 // parser adds a file to a Set. It reports a problem and goes on, to find all of them.
@@ -156,8 +156,8 @@ func (p *parser) file(root *yamlnode.Node) {
 	p.set.IPv6Prefix = int(prefix)
 }
 
-// descriptorsIn is where a file of Envoy's form, which was given as a rules file, has its descriptors;
-// nil: it has rules, or neither.
+// descriptorsIn finds the descriptors of a file of Envoy's form that was given as a rules file; nil: it has
+// rules, or neither.
 func descriptorsIn(root *yamlnode.Node) (at *yamlnode.Node) {
 	if root == nil || root.Tag != "!!map" {
 		return nil
@@ -173,7 +173,7 @@ func descriptorsIn(root *yamlnode.Node) (at *yamlnode.Node) {
 	return at
 }
 
-// few reports whether a list, with the items there are already, is short enough.
+// few reports whether a list, together with the already known items, is short enough.
 func (p *parser) few(n *yamlnode.Node, already, most int, what string) bool {
 	if total := already + len(n.Content); total > most {
 		p.Report(n, "%d %s: at most %d", total, what, most)
@@ -226,8 +226,8 @@ func (p *parser) rules(n *yamlnode.Node) {
 	if p.few(n, len(p.set.Rules), maxRules, "rules") {
 		p.Each(n, func(n *yamlnode.Node) {
 			p.rule(n)
-			// A thousand of them take a processor for some 60 ms. Where requests wait
-			// for that one, they need not for 10 ms, which is when Go takes turns.
+			// A thousand of them keep a processor busy for some 60 ms. Requests should get a turn before the
+			// 10 ms after which Go takes turns.
 			runtime.Gosched()
 		})
 	}
@@ -264,7 +264,7 @@ func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression 
 	return e
 }
 
-// condition also finds conditions that cannot be meant.
+// condition also finds conditions that are surely not meant.
 func (p *parser) condition(n *yamlnode.Node) *expr.Expression {
 	e := p.expression(n, expr.Condition)
 	if e == nil {
@@ -282,7 +282,7 @@ func (p *parser) condition(n *yamlnode.Node) *expr.Expression {
 	return e
 }
 
-// noteHeaders keeps the canonical forms of the names of the headers that e reads.
+// noteHeaders records the canonical names of the headers that e reads.
 func (s *Set) noteHeaders(e *expr.Expression) {
 	for _, name := range e.Headers {
 		s.headerNames[name] = http.CanonicalHeaderKey(name)
@@ -300,16 +300,16 @@ func (s *Set) noteHeaders(e *expr.Expression) {
 type seen struct {
 	names  map[string]place // of rules
 	alerts map[string]place
-	// measures is how many numbers the alerts measure.
+	// measures is the number of measures in the alerts.
 	measures int
 	once     map[string]place // fields that only one file may have
 	counted  map[counting]counted
 	proxies  []string // the place of each of TrustedProxies
-	// keys are those of the rules.
+	// keys are the rules' keys.
 	keys []keyAt
 	// byClaims are the enforced rules whose keys need claims.
 	byClaims []byClaims
-	// defaults are the rules that apply where no other does.
+	// defaults are the rules that apply when no other does.
 	defaults []defaultAt
 }
 

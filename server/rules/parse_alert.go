@@ -30,8 +30,8 @@ const (
 
 const defaultSeverity = "warning"
 
-// measure is a function of conditions. If you add one, measure it in server/internal/alerts,
-// and describe it in measuresSay, of which docs/rules-reference.md is made.
+// measure is a function of conditions. If you add one, measure it in server/internal/alerts, and describe it
+// in measuresSay, from which docs/rules-reference.md is made.
 type measure struct {
 	args  []argument
 	least int     // of args must be given
@@ -63,7 +63,7 @@ var measures = map[string]measure{
 	"instances":         {nil, 0, math.Inf(1)},
 }
 
-// measuresOfHolds are those that need a rule with limits that are held.
+// measuresOfHolds need a rule with held limits.
 var measuresOfHolds = []string{"holds", "hold_lost_rate", "cost_unknown_rate"}
 
 // alertLanguage is the language of conditions.
@@ -85,10 +85,10 @@ func measureFunctions() []expr.Function {
 	return all
 }
 
-// alertOutcomes are the outcomes that rate knows. Those after shadow_refused are of no rule.
+// alertOutcomes are the outcomes that rate knows. Those after shadow_refused do not belong to rules.
 var alertOutcomes = []string{"allowed", "refused", "limited", "warned", "banned", "shadow_refused", "safe", "blocked", "unmatched", "overloaded", "undecided"}
 
-// ofRules reports whether requests with an outcome count under a rule.
+// ofRules reports whether requests with this outcome count under a rule.
 func ofRules(outcome string) bool {
 	return slices.Index(alertOutcomes, outcome) <= slices.Index(alertOutcomes, "shadow_refused")
 }
@@ -231,7 +231,7 @@ func (p *parser) when(a *Alert) func(*yamlnode.Node) {
 	}
 }
 
-// isUsage reports whether a condition is one about keys.
+// isUsage reports whether a condition is about keys.
 func isUsage(when string) bool {
 	rest, ok := strings.CutPrefix(when, "usage")
 	return ok && (rest == "" || !strings.ContainsAny(rest[:1], "_(") && !unicode.IsLetter(rune(rest[0])))
@@ -254,7 +254,7 @@ func (p *parser) usage(a *Alert, n *yamlnode.Node) {
 	p.alertUses = append(p.alertUses, alertUse{node: n, offset: strings.LastIndex(n.Value, u.Limit), rule: u.Rule, usage: u})
 }
 
-// opposite are the comparisons that hold where others do not.
+// opposite has the negation of each comparison.
 var opposite = map[string]string{"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"}
 
 // alertCondition makes a Condition of a formula, or of its negation.

@@ -14,7 +14,7 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// costFields are the fields of a rule about what requests cost.
+// costFields are a rule's fields about costs.
 func (p *parser) costFields(r *Rule, fields yamlnode.Fields) yamlnode.Fields {
 	fields["cost"] = func(n *yamlnode.Node) {
 		if r.cost = p.cost(n, expr.Number, "cost"); r.cost != nil {
@@ -114,8 +114,7 @@ func (p *parser) tokens(to *Tokens) func(*yamlnode.Node) {
 	}
 }
 
-// finishCosts checks what the rule says of costs against its limits, which are all known if the rule is
-// complete.
+// finishCosts checks the rule's cost fields against its limits. Call it when all limits are known.
 func (p *parser) finishCosts(r *Rule, found map[string]*yamlnode.Node, complete bool) {
 	r.hasBudget = slices.ContainsFunc(r.Limits, IsBudget)
 	for _, t := range r.Tiers {
@@ -141,7 +140,7 @@ func (p *parser) finishCosts(r *Rule, found map[string]*yamlnode.Node, complete 
 	p.checkFree(r, found)
 }
 
-// checkFree refuses budgets that nothing is ever taken of: nothing is held, and no debt is allowed.
+// checkFree refuses budgets that never take anything: nothing is held, and no debt is allowed.
 func (p *parser) checkFree(r *Rule, found map[string]*yamlnode.Node) {
 	if r.cost == nil {
 		return

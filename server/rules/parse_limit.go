@@ -37,7 +37,7 @@ func (p *parser) limits(n *yamlnode.Node, r *Rule) {
 	}
 }
 
-// limit reads a limit of r in either form; nil, having reported why, where it is none.
+// limit reads a limit of r in either form. nil: it is not a limit, which was reported.
 func (p *parser) limit(n *yamlnode.Node, r *Rule) *stint.Limit {
 	if len(n.Content) > 0 {
 		return p.limitFields(n, r)
@@ -195,7 +195,7 @@ func (p *parser) penalty(n *yamlnode.Node, r *Rule) (onStatus bool) {
 var penaltyFields = strings.NewReplacer("warn after", "warn_after", "ban after", "ban_after",
 	"ban for", "ban_for", "forget after", "forget_after", "max ban", "max_ban")
 
-// blame reports an error at the field that it begins with the name of, if any.
+// blame reports an error at the field whose name it begins with, if any.
 func (p *parser) blame(n *yamlnode.Node, found map[string]*yamlnode.Node, text string) {
 	name, _, _ := strings.Cut(text, " ")
 	if field := found[name]; field != nil {

@@ -20,7 +20,7 @@ const (
 	maxLanguages = 50
 )
 
-// messages reads message and messages, either may be nil, of r, whose limits and penalty are known.
+// messages reads message and messages of r; either may be nil. r's limits and penalty must be known.
 func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
 	if one == nil && several == nil {
 		return
@@ -52,7 +52,7 @@ func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
 	p.findLanguages(r, nodes)
 }
 
-// neverTells is why a rule never refuses in the way that a text is for; empty: it may.
+// neverTells says why a rule never refuses in the way that a text is for; empty: it may.
 func (r *Rule) neverTells(place int) string {
 	warns, bans := r.Penalty != nil && r.Penalty.Spec().WarnAfter > 0, r.Penalty != nil && r.Penalty.Spec().BanAfter > 0
 	switch {
@@ -124,7 +124,7 @@ func (p *parser) template(n *yamlnode.Node, place int, r *Rule) message.Template
 	return t
 }
 
-// cannotFill is why a text at a place cannot name a placeholder; empty: it can.
+// cannotFill says why the text at a place cannot have this placeholder; empty: it can.
 func (r *Rule) cannotFill(name string, place int) string {
 	byViolations := name == "violations" || name == "warn_after" || name == "ban_after"
 	switch {

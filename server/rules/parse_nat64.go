@@ -7,7 +7,7 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// nat64 reads nat64_prefixes of a file, before anything that has networks.
+// nat64 reads nat64_prefixes of a file, before anything with networks.
 func (p *parser) nat64(root *yamlnode.Node) {
 	if root == nil || root.Tag != "!!map" {
 		return

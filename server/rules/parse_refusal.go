@@ -13,8 +13,8 @@ func (p *parser) refusal(to **errorformat.Format) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) { p.errorFormat(n, to, true) }
 }
 
-// errors makes a reader of the format of all other answers. It has no status, because each of these
-// answers has its own.
+// errors makes a reader of the format of all other answers. It has no status, because each answer has its
+// own.
 func (p *parser) errors(to **errorformat.Format) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) { p.errorFormat(n, to, false) }
 }
@@ -38,7 +38,7 @@ func (p *parser) errorFormat(n *yamlnode.Node, to **errorformat.Format, refuses 
 	*to = errorformat.New(parts)
 }
 
-// status makes a reader of a status that check does not refuse.
+// status makes a reader of a status that check accepts.
 func (p *parser) status(to *int, check func(int) error) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		status, before := int64(0), p.Problems()
@@ -127,15 +127,15 @@ func (p *parser) grpcMessage(to **errorformat.Text) func(*yamlnode.Node) {
 	}
 }
 
-// textOf returns a text; false, having reported it: n is none. nil was reported.
+// textOf returns a text. false: n is not a text, which was reported (a nil n was reported before).
 func (p *parser) textOf(n *yamlnode.Node) (text string, ok bool) {
 	before := p.Problems()
 	p.Text(&text)(n)
 	return text, n != nil && p.Problems() == before
 }
 
-// linkRefusals gives each rule the format in which it refuses, when all files are read: its own, and
-// where that says nothing, the one of all rules.
+// linkRefusals gives each rule its refusal format, when all files are read: its own, completed by the format
+// of all rules.
 func (s *Set) linkRefusals() {
 	s.Refusal = s.Refusal.Over(s.Errors)
 	for _, r := range s.written() {

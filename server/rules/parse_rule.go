@@ -16,7 +16,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		"name":             p.name(&r.Name),
 		"match":            p.match(r),
 		"key":              p.key(r),
-		"limits":           p.Skip, // below, when the name is known
+		"limits":           p.Skip, // read below, when the name is known
 		"tiers":            p.Skip,
 		"penalty":          p.Skip,
 		"on_store_error":   yamlnode.Parsed(p.Reader, &r.OnStoreError, onErrors),

@@ -129,7 +129,7 @@ func (p *parser) linkTiers() {
 	}
 }
 
-// unknown says that the file has no such name, and which it has, if those are few.
+// unknown says that the file has no such name, and lists its names if they are few.
 func unknown(what, name string, names []string) string {
 	text := "unknown " + what + " " + strconv.Quote(expr.Clip(name)) + ": "
 	const most = 10
@@ -144,7 +144,7 @@ func unknown(what, name string, names []string) string {
 	return text + "the file has " + strings.Join(names, ", ")
 }
 
-// unprefixed is an error of package stint without the word that it begins with.
+// unprefixed is an error of package stint without its first word.
 func unprefixed(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner

@@ -18,7 +18,7 @@ const (
 	maxFiles = 1_000
 	// maxTogether bounds the bytes of all files together.
 	maxTogether = 64 << 20
-	// mostReadings is how often a directory that keeps changing is read.
+	// mostReadings bounds the readings of a directory that keeps changing.
 	mostReadings = 10
 )
 
@@ -36,15 +36,15 @@ type File struct {
 // whose names end in .yaml or .yml and do not begin with a dot, in the order of their names.
 // It follows links. A directory without such files is an error.
 //
-// A mounted ConfigMap (it has a link ..data, through which Kubernetes replaces all files at
-// once) is read as of one version, and other files there are ignored. Any other directory is
-// read until two readings in a row agree. That detects most updates under way, but not all:
-// to replace several files at once, swap a link to their directory.
+// A mounted ConfigMap (it has a link ..data, through which Kubernetes replaces all files at once) is read in
+// one version, and other files there are ignored. Any other directory is read until two readings in a row
+// agree. That detects most updates under way, but not all: to replace several files at once, swap a link to
+// their directory.
 func Read(path string) ([]File, error) {
 	return readSettled(path, func() (listing, error) { return listFiles(path) })
 }
 
-// readSettled reads what list finds until nothing changes meanwhile.
+// readSettled reads the files that list finds, again until nothing changes meanwhile.
 func readSettled(path string, list func() (listing, error)) ([]File, error) {
 	var last error
 	for range mostReadings {
@@ -86,12 +86,12 @@ func sameFiles(a, b []File) bool {
 
 // listing is the files at a path, not yet read.
 type listing struct {
-	// directory is where the files lie, by no links; empty: path is a file.
+	// directory is where the files lie, with links resolved; empty: path is a file.
 	directory string
-	// atOnce means that a change of any file is one of directory.
+	// atOnce means that a change of any file also changes directory.
 	atOnce bool
-	// names are the files', as the user knows them; paths are where they lie, by no links to
-	// directories.
+	// names are the files' names as the user knows them; paths are where they lie, with links to directories
+	// resolved.
 	names, paths []string
 	infos        []os.FileInfo
 	longest      int64 // file, in bytes
@@ -124,7 +124,7 @@ func listFiles(path string) (listing, error) {
 		}
 		at := filepath.Join(s.directory, e.Name())
 		info, err := os.Stat(at)
-		if err != nil { // a link to nowhere, too: its rules must not be lost silently
+		if err != nil { // a broken link, too: its rules must not be lost silently
 			return listing{}, fmt.Errorf("rules: %w", err)
 		}
 		if info.Mode().IsRegular() {
@@ -137,7 +137,7 @@ func listFiles(path string) (listing, error) {
 	return s, s.check(path)
 }
 
-// resolve returns where the files of a directory lie, by no links. atOnce means that the directory is
+// resolve returns where the files of a directory lie, with links resolved. atOnce means that the directory is
 // a mounted ConfigMap.
 func resolve(path string) (directory string, atOnce bool, err error) {
 	directory, err = filepath.EvalSymlinks(filepath.Join(path, "..data"))

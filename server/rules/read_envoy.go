@@ -10,8 +10,8 @@ import (
 // EnvoyFiles is a directory of files of Envoy's form, such as the runtime directory of
 // envoyproxy/ratelimit. Its methods may be called from many goroutines at once.
 type EnvoyFiles struct {
-	// Path is the directory, by any links. Files in directories within it count, too, whatever
-	// their names are. Links within it to other directories do not count.
+	// Path is the directory; it may be a link. Files in directories within it count, too, with any names.
+	// Links within it to other directories do not count.
 	Path string
 	// IgnoreDotFiles leaves out files and directories whose names begin with a dot.
 	IgnoreDotFiles bool
@@ -24,11 +24,11 @@ type EnvoyFiles struct {
 	MayBeEmpty bool
 }
 
-// Read reads the files, in the order of their names. A directory without a file is an error, but for
+// Read reads the files, in the order of their names. A directory without a file is an error, unless
 // MayBeEmpty.
 //
-// A mounted ConfigMap is read as of one version, as by the function Read. Any other directory is
-// read until two readings in a row agree.
+// A mounted ConfigMap is read in one version, as by the function Read. Any other directory is read until two
+// readings in a row agree.
 func (e *EnvoyFiles) Read() ([]File, error) {
 	files, err := readSettled(e.Path, e.list)
 	if err == nil && len(files) == 0 {
@@ -40,7 +40,7 @@ func (e *EnvoyFiles) Read() ([]File, error) {
 	return files, err
 }
 
-// look returns what changes if the files are to be read again.
+// look returns a listing that differs if the files must be read again.
 func (e *EnvoyFiles) look() (listing, error) {
 	if e.Link == "" {
 		return e.list()
@@ -106,7 +106,7 @@ func (e *EnvoyFiles) walk(s *listing, name, directory string) error {
 			continue
 		}
 		info, err := os.Stat(at)
-		if err != nil { // a link to nowhere, too: its rules must not be lost silently
+		if err != nil { // a broken link, too: its rules must not be lost silently
 			return err
 		}
 		if info.Mode().IsRegular() {

@@ -9,8 +9,8 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// repeatable is what the file lets repeat in a request: headers by canonical name, parameters and
-// cookies.
+// repeatable has the names that may repeat in a request by the file: headers by canonical name, parameters
+// and cookies.
 type repeatable struct {
 	headers, parameters, cookies map[string]bool
 	allow                        Ambiguity

@@ -20,28 +20,27 @@ var (
 
 // Body is the JSON body of a request. It is used on one goroutine.
 type Body interface {
-	// Lookup returns what is at a path of names of fields, as decoded from JSON: string, bool,
-	// int64, float64, nil, []any or map[string]any. path has at least one name. If there
-	// is no body, or nothing at the path, ok is false. The error wraps ErrUnreadable if the body
-	// is too long or no JSON; ErrTwice if it has a name of the path twice in one object, also in
-	// other case; ErrCase if it has it in other case alone; ErrTooLarge if it is a number that is.
-	// Servers differ in what they take then.
+	// Lookup returns the value at a path of field names, as decoded from JSON: string, bool, int64, float64,
+	// nil, []any or map[string]any. path has at least one name. If there is no body, or nothing at the path,
+	// ok is false. The error wraps ErrUnreadable if the body is too long or not JSON; ErrTwice if one object
+	// has a name of the path twice, in any letter case; ErrCase if it has the name only in another case;
+	// ErrTooLarge if the number is too large. Servers read such bodies in different ways.
 	Lookup(path []string) (value any, ok bool, err error)
-	// Field is Lookup for Tokens, whose fields say what is likely: it also reads bodies that are longer,
-	// compressed or in another charset. Of a list, an object or a long text it may return an empty one.
+	// Field is Lookup for Tokens, which only estimates: it also reads bodies that are longer, compressed or
+	// in another charset. For a list, an object or a long text it may return an empty one.
 	Field(path []string) (value any, ok bool, err error)
-	// Each calls f for each element of the list at path, in order, with a Lookup like Field in that
-	// element. It stops at the first error, and returns it. If there is no list, it calls nothing.
-	// Its errors are those of Field.
+	// Each calls f for each element of the list at path, in order, with a Lookup like Field in that element.
+	// It stops at the first error, and returns it. If there is no list, it does not call f. It has the errors
+	// of Field.
 	Each(path []string, f func(Lookup) error) error
-	// Prompt is what a model reads of the body.
+	// Prompt is the part of the body that a model reads.
 	Prompt() Prompt
 }
 
-// Prompt is what a model reads of a request's body.
+// Prompt is the part of a request's body that a model reads.
 type Prompt struct {
-	// Text is how many bytes are no Media: of JSON without its data in base64, or of a whole body that
-	// cannot be read. -1: it is not known.
+	// Text is the number of bytes that are not Media: of JSON without its base64 data, or of a whole body
+	// that cannot be read. -1: not known.
 	Text int64
 	// Media is about how many tokens pictures, recordings and files take.
 	Media int64
@@ -50,7 +49,7 @@ type Prompt struct {
 // Lookup finds a value like Body.Lookup.
 type Lookup func(path []string) (value any, ok bool, err error)
 
-// Response is what is known of a request when it ends: the variables of Rule.After.
+// Response is the known data of a request at its end: the variables of Rule.After.
 type Response struct {
 	// Endpoint is what the request asked for.
 	Endpoint Endpoint
@@ -61,20 +60,18 @@ type Response struct {
 	// Bytes is how many bytes of the response's body passed, and Seconds how long the request took.
 	Bytes   int64
 	Seconds float64
-	// Unzipped is how many bytes of the body were read to find JSON, without compression, and
-	// Events how many parts of a stream with JSON those had: server-sent events, lines, or objects
-	// of a list.
+	// Unzipped is how many bytes of the body, without compression, were read to find JSON, and Events how
+	// many parts of a JSON stream they had: server-sent events, lines, or objects of a list.
 	Unzipped, Events int64
-	// Prompt is what a model read of the request's body. The zero Prompt: nothing.
+	// Prompt is the part of the request's body that a model read. Zero: nothing.
 	Prompt Prompt
-	// JSON returns the last value that the response had at one of Rule.UsagePaths, as decoded
-	// from JSON (see Body.Lookup). If it had none there, or it could not be read, ok is false. nil:
-	// it had none anywhere.
+	// JSON returns the last value at one of Rule.UsagePaths in the response, as decoded from JSON (see
+	// Body.Lookup). If there was none, or it could not be read, ok is false. A nil JSON: none at any path.
 	JSON func(path []string) (value any, ok bool)
 }
 
-// Unsettled says what a request is charged whose true cost is not known at its end. The zero
-// Unsettled is Keep.
+// Unsettled says what to charge a request whose true cost is not known at its end. The zero Unsettled is
+// Keep.
 type Unsettled uint8
 
 const (
@@ -92,10 +89,10 @@ func ParseUnsettled(text string) (Unsettled, error) {
 	return limittext.OneOf("unsettled", Keep, GiveBack)(text)
 }
 
-// CostAfter is what a request did cost under the rule's budgets (see IsBudget). If the response does
-// not say, known is false, and Unsettled says what to charge. An error says why the cost cannot be
-// computed from what the response says; it is not known then. A rule with neither After nor Tokens
-// knows nothing: its requests cost what they held.
+// CostAfter returns the final cost of a request under the rule's budgets (see IsBudget). If the response does
+// not report it, known is false, and Unsettled says what to charge. An error says why the cost cannot be
+// computed from the response; known is false then. For a rule with neither After nor Tokens, known is always
+// false: its requests cost their held units.
 func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
 	if r.after == nil {
 		cost, known = r.Tokens.used(resp)
@@ -115,11 +112,11 @@ func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
 	return cost, known, nil
 }
 
-// LeastCost is what a request that held so many units did cost at least whose cost CostAfter does not
-// know, as when the client left: for a rule with Tokens, the estimate of its input, and the tokens that
-// passed, if they are text. An answer that is no stream is taken for text. Where less was held than the
-// estimate of the input, that is what the input counts as: only a response can say that a request cost
-// more than it held and what passed of its output.
+// LeastCost returns the least possible cost of a request that held this many units and whose cost CostAfter
+// does not know, as when the client left: for a rule with Tokens, the estimate of its input, and the tokens
+// that passed, if they are text. An answer that is not a stream is taken for text. If the input's estimate
+// reaches held, the result is held or the passed tokens, whichever is more: only a response can show a higher
+// cost.
 func (r *Rule) LeastCost(resp *Response, held int64) int64 {
 	t := &r.Tokens
 	if r.after != nil || t.API == NoTokens {
@@ -130,7 +127,7 @@ func (r *Rule) LeastCost(resp *Response, held int64) int64 {
 		output = max(resp.Events, resp.Unzipped/streamedToken)
 	}
 	if u := resp.Endpoint.use; u == embeds || u == makes {
-		output = 0 // what passed is no text: numbers, or a picture
+		output = 0 // the output that passed is not text: numbers, or a picture
 	}
 	passed := times(min(output, mostTokens), t.OutputWeight)
 	if input := t.input(resp.Prompt); input < held {
@@ -139,8 +136,8 @@ func (r *Rule) LeastCost(resp *Response, held int64) int64 {
 	return max(held, passed)
 }
 
-// UsagePaths are the paths that CostAfter looks for in the JSON of a response, each once: names of
-// fields from the root. Empty: it needs none.
+// UsagePaths are the paths that CostAfter reads in the JSON of a response, each once: field names from the
+// root. Empty: it needs none.
 func (r *Rule) UsagePaths() [][]string {
 	if r.after != nil {
 		return r.after.JSONPaths
@@ -148,8 +145,7 @@ func (r *Rule) UsagePaths() [][]string {
 	return r.Tokens.paths()
 }
 
-// fields are an object with what is known at paths. Where one path goes on from another, the longer
-// counts.
+// fields is an object with the known values at paths. If one path continues another, the longer counts.
 func (resp *Response) fields(paths [][]string) map[string]any {
 	root := map[string]any{}
 	if resp.JSON == nil {

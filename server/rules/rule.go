@@ -16,34 +16,33 @@ import (
 type Rule struct {
 	// Name is unique in its Set: 1 to 64 letters, digits and any of _ . : / -.
 	Name string
-	// Match, Key and Cost are the expressions as written, to be shown. Match and Cost
-	// are empty where not given; Key is defaultKey then.
+	// Match, Key and Cost are the expressions as written, to be shown. If not given, Match and Cost are
+	// empty, and Key is defaultKey.
 	Match, Key, Cost string
-	// After is the expression of cost_after as written, and empty where not given: what a request
-	// did cost, known when it has ended. See CostAfter.
+	// After is the expression of cost_after as written, or empty: the final cost of a request, known at its
+	// end. See CostAfter.
 	After string
-	// Tokens is the preset for an API of language models. It stands for Cost and After where
-	// those are empty.
+	// Tokens is the preset for an API of language models. It replaces Cost and After where those are empty.
 	Tokens Tokens
-	// Unsettled is what a request is charged if CostAfter does not know.
+	// Unsettled is what to charge a request if CostAfter does not know its cost.
 	Unsettled Unsettled
-	// Unreadable says what becomes of a body that the rule reads and that is no JSON.
+	// Unreadable says how to treat a body that the rule reads and that is not JSON.
 	Unreadable UnreadableBody
-	// Unit is what the rule's cost is counted in, such as "tokens"; empty: not said. See UnitOf.
+	// Unit is the unit of the rule's cost, such as "tokens"; empty: not given. See UnitOf.
 	Unit string
-	// MaxHold is how much of a budget one request may hold, in percent of its capacity; 0: all of
-	// it. A higher estimate is held in part; see IsBudget.
+	// MaxHold is how much of a budget one request may hold, in percent of its capacity; 0: all of it. Of a
+	// higher estimate, only that much is held; see IsBudget.
 	MaxHold int
 	Mode    Mode
 	// Default means that the rule is for requests that no other enforced rule
 	// applies to.
 	Default bool
-	// Limits has at least one, unless there is OnStatus, or Descriptor is unlimited or for the limits
-	// that callers send. Each has the rule's name; no two
-	// have the same ID. Those of Tiers and overrides have that name, or RULE@TIER.
+	// Limits has at least one, unless there is OnStatus, or Descriptor is unlimited or for limits that
+	// callers send. Each has the rule's name; no two have the same ID. Limits of Tiers and overrides have
+	// that name, or RULE@TIER.
 	Limits []*stint.Limit
-	// Tiers are the limits for tiers, in the order written: the first that a request is of
-	// counts, in place of Limits. Empty: Limits is for all requests.
+	// Tiers are the limits for tiers, in the order written: the first tier of a request counts, in place of
+	// Limits. Empty: Limits is for all requests.
 	Tiers []Tier
 	// Penalty has the rule's name; nil: none.
 	Penalty *stint.Penalty
@@ -51,33 +50,34 @@ type Rule struct {
 	// cannot count them; the program that sees the response does. Without Limits, a rule
 	// asks for a running ban alone.
 	OnStatus []int
-	// OnStoreError is what happens to a request that the store cannot decide.
+	// OnStoreError decides requests that the store cannot decide.
 	OnStoreError stint.OnError
 	// DecisionTimeout is how long a request that faces the rule waits for the store; 0: the
 	// server's default. Of several rules the shortest counts.
 	DecisionTimeout time.Duration
 	// Messages are the texts for refused clients; nil: the server's own.
 	Messages *Messages
-	// Refusal is the format in which clients are refused that are limited, warned or banned by the
-	// rule, also where only Set.Refusal has it; nil: the usual one. It is a *httplimit.ErrorFormat.
+	// Refusal is the format of the rule's refusals (limited, warned or banned), also if it comes from
+	// Set.Refusal; nil: the usual one. It is a *httplimit.ErrorFormat.
 	Refusal *errorformat.Format
 	// Shape means that an allowed request is held for its Decision.Delay. At least one of
 	// Limits is a stint.LeakyBucket then.
 	Shape bool
 	// Preflights means that the rule applies to preflights, too; see Request.Preflight.
 	Preflights bool
-	// Settings are the fields of the file that are not among those of a list of rules: all but name,
-	// match, key, cost, cost_after, unit, limits and mode.
+	// Settings are the file's fields that a list of rules does not show: all but name, match, key, cost,
+	// cost_after, unit, limits and mode.
 	Settings []Setting
-	// Descriptor is what a rule of a file of Envoy's form has besides; nil: it is of no such file.
+	// Descriptor has the additional fields of a rule from a file of Envoy's form; nil: the rule is not from
+	// such a file.
 	Descriptor *DescriptorRule
 
 	match, key, cost, after *expr.Expression
 	keyGiven                bool
 	watches                 bool // it has OnStatus, and no limits were written
 	costIsAsked             bool // by the client; see asksFor
-	// hasBudget says that a limit of the rule or of its tiers is a budget, so that the cost is that of
-	// budgets, and under other limits a request takes one unit.
+	// hasBudget means that a limit of the rule or of its tiers is a budget, so that the cost is for budgets,
+	// and a request takes one unit under other limits.
 	hasBudget bool
 	costs     map[string]*expr.Expression // of single limits, by ID; see ownCost
 	debt      debt
@@ -103,7 +103,7 @@ func ParseMode(text string) (Mode, error) {
 	return limittext.OneOf("mode", Enforce, Shadow, Off)(text)
 }
 
-// MarshalText is String; an error where m is no mode.
+// MarshalText is String; an error if m is not a mode.
 func (m Mode) MarshalText() ([]byte, error) {
 	if int(m) >= len(modeNames) {
 		return nil, fmt.Errorf("mode %s: must be one of %s", m, strings.Join(modeNames[:], ", "))
@@ -128,8 +128,7 @@ func nameOf(names []string, i uint8) string {
 	return "unknown(" + strconv.Itoa(int(i)) + ")"
 }
 
-// fixedKey is the key that r gives for every request; not ok: it depends on the request, or is
-// null.
+// fixedKey is r's key if it is the same for every request; not ok: it depends on the request, or is null.
 func (r *Rule) fixedKey() (key string, ok bool, err error) {
 	key, ok, err = r.key.FixedKey(stint.MaxKey)
 	if ok && err == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// Set is a rules file, or several, compiled. It is made by Parse, ParseFiles or
-// Load, never changes (its fields must not be written to) and may be used from many
+// Set is one or several compiled rules files. Parse, ParseFiles and Load make it.
+// It never changes (its fields must not be written to) and may be used from many
 // goroutines at once.
 type Set struct {
 	// Enabled is the kill switch: if it is false, nothing matches. The default is true.
@@ -30,18 +30,18 @@ type Set struct {
 	// IPv6Prefix is how many bits of an IPv6 address identify a client: 1 to 128. The
 	// default is 64.
 	IPv6Prefix int
-	// NAT64 are the file's own prefixes of NAT64 (RFC 6052), beside the well-known one. IPv6
-	// addresses in them are the IPv4 addresses that they embed.
+	// NAT64 are the file's own prefixes of NAT64 (RFC 6052), beside the well-known one. IPv6 addresses in
+	// them count as the IPv4 addresses that they embed.
 	NAT64 []netip.Prefix
 	// Rules are all rules of the file, in its order, including those in mode off.
 	Rules []*Rule
-	// Refusal is the format in which bans of networks refuse clients, and Errors that of all other answers
-	// that no rule decides, such as those by the blocklist; nil: the usual one. Each is a
-	// *httplimit.ErrorFormat. See Rule.Refusal.
+	// Refusal is the format of refusals by bans of networks, and Errors the format of all other answers that
+	// no rule decides, such as those by the blocklist; nil: the usual one. Each is a *httplimit.ErrorFormat.
+	// See Rule.Refusal.
 	Refusal, Errors *errorformat.Format
 	// Version is 12 hexadecimal digits, a hash of the content of the files in order, without
-	// their names, comments, layout and section server. Equal rules have equal versions,
-	// whatever the settings beside them.
+	// their names, comments, layout and section server. Equal rules have equal versions, even with different
+	// settings.
 	Version string
 
 	// HasServer reports whether a file has a section server.
@@ -50,7 +50,7 @@ type Set struct {
 	Tiers []string
 	// Alerts are all alerts of the file, in its order.
 	Alerts []Alert
-	// Findings are what is valid but probably not meant.
+	// Findings are things in the file that are valid but probably not meant.
 	Findings []Finding
 
 	safelist, blocklist list
@@ -58,24 +58,24 @@ type Set struct {
 	tiers               []*expr.Expression // the conditions of Tiers
 	headerNames         map[string]string  // lower case → canonical
 	bans                networkTable[*Ban] // by hand, of networks
-	reads               Ambiguity          // what may mislead its expressions
-	usesClaims          bool               // an expression does
+	reads               Ambiguity          // the ambiguities that may mislead its expressions
+	usesClaims          bool               // an expression reads claims
 	anyHeader           bool               // an expression may read headers that it does not name
 	repeatable          repeatable
 	credentialHeaders   []string   // canonical names
 	secrets             []secretAt // that its files name
-	instance            *Instance  // nil: nothing is known of one
+	instance            *Instance  // nil: not known
 	readsBody, holds    bool       // see ReadsBody and Holds
-	base                *Set       // what With was called on; nil: this is it
+	base                *Set       // the Set on which With was called; nil: this one
 
-	// described is how many of Rules, the last, are of files of Envoy's form; see written.
+	// described is how many of Rules, at the end, are from files of Envoy's form; see written.
 	described int
 	trees     *descriptors.Forest
 	// places are the indices of Rules by their names.
 	places func() map[string]int
 }
 
-// Load is ParseFiles of what Read finds at path, which also names it in errors.
+// Load is ParseFiles of the files that Read finds at path. Errors name path.
 func Load(path string) (*Set, error) {
 	files, err := Read(path)
 	if err != nil {
@@ -86,15 +86,15 @@ func Load(path string) (*Set, error) {
 
 // Parse reads and compiles the text of a rules file, which file names in errors.
 // An error has a line for each of the first 20 problems: file:line:column: what.
-// The top-level field server is not looked at; it is the server's own.
+// The top-level field server is ignored; it is for the server.
 func Parse(file string, data []byte) (*Set, error) {
 	return ParseFiles([]File{{Name: file, Data: data}})
 }
 
 // ParseNetwork reads a network such as 10.0.0.0/8, or one address, as the files of s, Controls and
-// the function cidr have them. Zones do not count, and bits beyond the prefix are dropped. IPv6
-// networks whose addresses embed IPv4 addresses (mapped, NAT64, 6to4 and Teredo) are the networks
-// of these. It is an error where a network holds such addresses and does not say which.
+// the function cidr have them. Zones do not count, and bits beyond the prefix are dropped. IPv6 networks
+// whose addresses embed IPv4 addresses (mapped, NAT64, 6to4 and Teredo) become IPv4 networks. A network that
+// contains such addresses and does not determine which is an error.
 func (s *Set) ParseNetwork(text string) (netip.Prefix, error) {
 	p, err := expr.ParseNetwork(text, s.NAT64)
 	if err != nil {
@@ -111,10 +111,9 @@ func (s *Set) nat64() address.NAT64 { return s.NAT64 }
 // counted is client.ip in a key.
 func (s *Set) counted(a netip.Addr) string { return address.Counted(s.nat64().Plain(a), s.IPv6Prefix) }
 
-// Ambiguous returns what is ambiguous in in and could mislead s: in the path if an
-// expression of s reads request.path, in the query if one reads request.query, and in the
-// method if one reads request.method. Rules that are off or in shadow mode do not count, nor
-// do tiers that only they name. 0: nothing is.
+// Ambiguous returns the ambiguities of in that could mislead s: of the path if an expression of s reads
+// request.path, of the query if one reads request.query, and of the method if one reads request.method. Rules
+// that are off or in shadow mode do not count, nor do tiers that only they name. 0: nothing is.
 //
 // Asks ignores it; the caller decides what to do.
 func (s *Set) Ambiguous(in *Input) Ambiguity {
@@ -124,8 +123,8 @@ func (s *Set) Ambiguous(in *Input) Ambiguity {
 	return in.Request.Ambiguous & s.reads
 }
 
-// expressions calls visit with every expression of s, and the mode of the rule that it is for. Those of
-// lists are enforced. A tier's comes once for each rule that may need it, and once as if off.
+// expressions calls visit with every expression of s and the mode of its rule. Expressions of lists are
+// enforced. A tier's comes once for each rule that may need it, and once as if off.
 func (s *Set) expressions(visit func(e *expr.Expression, mode Mode)) {
 	for _, l := range []*list{&s.safelist, &s.blocklist} {
 		for _, e := range l.conditions {
@@ -158,8 +157,8 @@ func (s *Set) expressions(visit func(e *expr.Expression, mode Mode)) {
 	}
 }
 
-// noteUses notes what the expressions of s read, and whether a rule holds units. It is called when all
-// else of s is complete.
+// noteUses records what the expressions of s read, and whether a rule holds units. Call it when all else of s
+// is complete.
 func (s *Set) noteUses() {
 	s.reads, s.usesClaims, s.anyHeader, s.readsBody, s.holds = 0, false, false, false, false
 	s.expressions(func(e *expr.Expression, mode Mode) {
@@ -180,11 +179,11 @@ func (s *Set) noteUses() {
 	}
 }
 
-// written are the rules of rules files.
+// written are the rules from rules files.
 func (s *Set) written() []*Rule { return s.Rules[:len(s.Rules)-s.described] }
 
-// placesOf returns a function that finds rules by their names. It looks through them when it is first
-// called. The rules of a Set that With returns have the same places.
+// placesOf returns a function that finds rules by name. It builds its index at the first call. The rules of a
+// Set that With returns have the same places.
 func placesOf(all []*Rule) func() map[string]int {
 	return sync.OnceValue(func() map[string]int {
 		places := make(map[string]int, len(all))
@@ -228,19 +227,19 @@ func misread(e *expr.Expression) (a Ambiguity) {
 // Tokens.IncludeUsage.
 func (s *Set) ReadsBody() bool { return s.readsBody }
 
-// Holds reports whether a rule that is not off has limits that are held.
+// Holds reports whether a rule that is not off has held limits.
 func (s *Set) Holds() bool { return s.holds }
 
 // UsesClaims reports whether an expression of s reads the claims of a token.
 func (s *Set) UsesClaims() bool { return s.usesClaims }
 
-// Headers returns the canonical names of the headers that expressions of s name, in order, also
-// of rules that are off. others reports whether an expression may read others, too.
+// Headers returns the canonical names of the headers that expressions of s name, in order, including rules
+// that are off. others reports whether an expression may read other headers, too.
 func (s *Set) Headers() (names []string, others bool) {
 	return slices.Sorted(maps.Values(s.headerNames)), s.anyHeader
 }
 
-// check finds what is malformed whatever the expressions are.
+// check finds malformed parts of in, whatever the expressions are.
 func (s *Set) check(in *Input) error {
 	if err := in.check(); err != nil {
 		return err
@@ -255,7 +254,7 @@ func (s *Set) check(in *Input) error {
 	return nil
 }
 
-// VersionOf is the Version of a Set that Parse makes of a text.
+// VersionOf is the Version of the Set that Parse makes from a text.
 func VersionOf(text string) string {
 	_, root := yamlnode.Open("", []byte(text))
 	return version([]*yamlnode.Node{root})

@@ -22,8 +22,7 @@ const (
 	longestShown = 1000
 )
 
-// settings are the fields that were found, by name, but for those that have places of their own in lists
-// of rules.
+// settings are the found fields, by name, without those that lists of rules show separately.
 func settings(found map[string]*yamlnode.Node) (all []Setting) {
 	for name, n := range found {
 		switch name {
@@ -45,7 +44,7 @@ func settings(found map[string]*yamlnode.Node) (all []Setting) {
 	return all
 }
 
-// flow returns a copy of n in flow style, without comments. What is more than left values is left out.
+// flow returns a copy of n in flow style, without comments and without values beyond left.
 func flow(n *yamlnode.Node, left *int) *yamlnode.Node {
 	if *left--; *left < 0 {
 		return &yamlnode.Node{Kind: yaml.ScalarNode, Value: "…"}

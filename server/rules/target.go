@@ -20,22 +20,19 @@ type Target struct {
 	Ambiguous Ambiguity
 }
 
-// ReadTarget reads the target of a request: /path?query, or the same behind
-// scheme://authority. Errors are other targets, such as that of CONNECT, a # anywhere,
-// which no proper client sends and at which many servers end the target, a malformed
-// escape in the path, a control character, in the path escaped or not and in the query
-// where it is not escaped, and a space that is not escaped: HTTP/1.1 ends the target at
-// it, and HTTP/2 does not.
+// ReadTarget reads the target of a request: /path?query, or the same behind scheme://authority. These are
+// errors: other targets, such as CONNECT's; a # anywhere, which no proper client sends and at which many
+// servers end the target; a malformed escape in the path; a control character, in the path escaped or not, in
+// the query unescaped; and an unescaped space, at which HTTP/1.1 ends the target and HTTP/2 does not.
 //
-// The normal form of a path: percent-escapes are decoded once, that of a slash
-// included; empty segments are dropped; then each "." is dropped, and each ".." with
-// the segment before it. A slash at the end stays, and so do the case of letters, a
-// backslash, and a semicolon with what follows it.
+// The normal form of a path: percent-escapes are decoded once, including the slash; empty segments are
+// dropped; then each "." is dropped, and each ".." with the segment before it. A slash at the end stays, and
+// so do the case of letters, a backslash, and a semicolon with the text after it.
 //
-// What some servers read in another way is in Ambiguous. Escapes of ordinary
-// characters are not, and neither are empty segments after the first: a server that
-// keeps them as they are finds another path there, but none that has the shorter
-// form as its own.
+// Ambiguous has what some servers read in another way. Escapes of ordinary
+// characters are not in it, and neither are empty segments after the first: a
+// server that keeps them sees another path, but none whose proper form is the
+// shorter one.
 func ReadTarget(target string) (Target, error) {
 	origin, err := originForm(target)
 	if err != nil {
@@ -76,7 +73,7 @@ var (
 
 func isControl(c rune) bool { return c < ' ' || c == 0x7f }
 
-// AmbiguousQuery is what is ambiguous in a query as it was sent.
+// AmbiguousQuery returns the ambiguities of a query as it was sent.
 func AmbiguousQuery(raw string) (a Ambiguity) {
 	if strings.IndexByte(raw, ';') >= 0 {
 		a |= QuerySemicolon
@@ -101,8 +98,8 @@ func originForm(target string) (string, error) {
 	return "/", nil
 }
 
-// isPlain reports that a path is its own normal form and not ambiguous. It may be false for such
-// a path.
+// isPlain reports whether a path is surely its own normal form and not ambiguous. It may be false for such a
+// path.
 func isPlain(p string) bool {
 	for i := range len(p) {
 		switch c := p[i]; {
@@ -115,8 +112,8 @@ func isPlain(p string) bool {
 	return true
 }
 
-// CleanPath is p, which is decoded, without empty and dot segments, and with a slash
-// before it. A slash at the end stays. "" stays "".
+// CleanPath is p, a decoded path, without empty and dot segments, and with a slash before it. A slash at the
+// end stays. "" stays "".
 func CleanPath(p string) string {
 	if p == "" {
 		return ""
@@ -172,9 +169,9 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// ReadMethod returns what is ambiguous in the method of an HTTP request: a lower-case
-// letter. Methods are case-sensitive, and rules see them as they were sent; but many servers
-// take post for POST. A method with characters that methods cannot have is an error.
+// ReadMethod returns the ambiguity of an HTTP method: a lower-case letter. Methods are case-sensitive, and
+// rules see them as sent; but many servers take post for POST. A method with characters that methods cannot
+// have is an error.
 func ReadMethod(method string) (Ambiguity, error) {
 	var a Ambiguity
 	for i := range len(method) {

@@ -42,7 +42,7 @@ func (r *Rule) effectiveLimits(ev *evaluation, key string) (effective, error) {
 	return effective{limits: r.Tiers[i].Limits, tier: r.Tiers[i].Name}, nil
 }
 
-// tierOf is the index in Tiers of the first that the request is of; -1: of none.
+// tierOf is the index of the request's first tier in Tiers; -1: none.
 func (r *Rule) tierOf(ev *evaluation) (int, error) {
 	for i := range r.Tiers {
 		if ok, err := ev.isInTier(r.Tiers[i].index); ok || err != nil {
@@ -52,9 +52,8 @@ func (r *Rule) tierOf(ev *evaluation) (int, error) {
 	return -1, nil
 }
 
-// EffectiveLimits returns the limits that a key of a tier faces under r, and the override
-// that gives them; nil: none does. tier is a name; empty: the key is of none. If an
-// override ends during the call, the answer is with or without it.
+// EffectiveLimits returns the limits that a key of a tier faces under r, and the override that gives them, or
+// nil. tier is a name; empty: no tier. If an override ends during the call, the answer is with or without it.
 func (r *Rule) EffectiveLimits(key Key, tier string) (limits []*stint.Limit, by *Override) {
 	i := slices.IndexFunc(r.Tiers, func(t Tier) bool { return t.Name == tier })
 	e := effective{limits: r.Limits}
@@ -85,8 +84,8 @@ func (e *effective) apply(i int, ofTier, ofKey *override) {
 	}
 }
 
-// CountedTiers returns the tiers that have counts of their own under r: those that it
-// names, and those to which overrides give limits now.
+// CountedTiers returns the tiers with counts of their own under r: those that r names, and those to which
+// overrides give limits now.
 func (r *Rule) CountedTiers() []string {
 	var names []string
 	for _, t := range r.Tiers {
@@ -102,9 +101,9 @@ func (r *Rule) CountedTiers() []string {
 	return names
 }
 
-// AllLimits returns all limits that requests with this key may have faced under r, once
-// for each ID: those of the rule, of its tiers and of overrides. Those that calls of Envoy's service give
-// themselves are known since the first call.
+// AllLimits returns all limits that requests with this key may have faced under r, once for each ID: those of
+// the rule, of its tiers and of overrides. Limits that calls of Envoy's service send are known since the
+// first call.
 func (r *Rule) AllLimits(key Key) []*stint.Limit {
 	all := slices.Clone(r.Limits)
 	add := func(limits []*stint.Limit) {
@@ -140,7 +139,8 @@ func (r *Rule) AllLimits(key Key) []*stint.Limit {
 	return all
 }
 
-// countedAs names the limits of a rule for a tier; empty: its own. No rule's name has an @.
+// countedAs names the limits of a rule for a tier; for an empty tier, the rule's own. No rule's name has an
+// @.
 func countedAs(rule, tier string) string {
 	if tier == "" {
 		return rule
@@ -196,5 +196,5 @@ func multiply(limits []*stint.Limit, times int64) ([]*stint.Limit, error) {
 	return more, nil
 }
 
-// tooMuch is the bound that stint.NewLimit has for every number.
+// tooMuch is stint.NewLimit's bound for every number.
 const tooMuch = 1 << 52

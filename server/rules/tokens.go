@@ -6,25 +6,24 @@ import (
 )
 
 // Tokens is a preset for APIs of language models. It estimates the tokens of a request by its
-// body, and finds in the response how many there were. EndpointOf says whose fields a request has, and
-// whether it uses tokens at all. The zero Tokens is none.
+// body, and finds in the response how many there were. EndpointOf says which API's fields a request has, and
+// whether it uses tokens at all. The zero Tokens is no preset.
 //
-// A request costs its input tokens and OutputWeight times its output tokens. The estimate of the input
-// is the text of the body (Prompt) divided by BytesPerToken, and that of its media. The estimate of the
-// output is that to which the request limits itself, or DefaultOutput.
+// A request costs its input tokens and OutputWeight times its output tokens. The estimate of the input is the
+// body's text (Prompt) divided by BytesPerToken, plus its media. The estimate of the output is the request's
+// own limit, or DefaultOutput.
 type Tokens struct {
-	// API is the one whose fields are looked for at an endpoint that is not known.
+	// API is the API whose fields are expected at an unknown endpoint.
 	API TokensAPI
-	// DefaultOutput is how many output tokens are expected of a request that does not limit
-	// them.
+	// DefaultOutput is the expected number of output tokens of a request that does not limit them.
 	DefaultOutput int64
 	// OutputWeight is how many units an output token costs; an input token costs one.
 	OutputWeight int64
-	// BytesPerToken is how many bytes of text are expected to make a token of the input.
+	// BytesPerToken is the expected number of bytes of text in an input token.
 	BytesPerToken int64
-	// IncludeUsage makes a gateway ask for the usage at the end of a stream, by
-	// stream_options.include_usage, where OpenAI's endpoints and those compatible with them send it
-	// only then, whatever the client's request says.
+	// IncludeUsage makes a gateway ask for the usage at the end of a stream, with
+	// stream_options.include_usage, whatever the client's request says, where OpenAI's endpoints and
+	// compatible ones send it only on request.
 	IncludeUsage bool
 }
 
@@ -48,19 +47,18 @@ func NewTokens(api TokensAPI) Tokens {
 	return Tokens{API: api, DefaultOutput: 1024, OutputWeight: 5, BytesPerToken: 4, IncludeUsage: api != NoTokens}
 }
 
-// tokensForm is where an API has what Tokens needs. Of each list of paths the first that is there
-// counts.
+// tokensForm has the paths of an API's fields that Tokens needs. Of each list of paths, the first with a
+// value counts.
 type tokensForm struct {
-	// limits are the fields of a request that limit its output, of which the largest counts, and
-	// copies are those that ask for several outputs, likewise.
+	// limits are the request's fields that limit its output, and copies those that ask for several outputs.
+	// In each list, the largest value counts.
 	limits, copies [][]string
-	// parts are where a batch has the list of its requests, and part is where an element of it has
-	// the fields of a request.
+	// parts are the paths of a batch's list of requests, and part is the path of a request's fields in an
+	// element.
 	parts [][]string
 	part  []string
-	// input and output are where a response says what it used, and begun where the first event of
-	// a stream says how much output there is so far. addedInput and addedOutput are what the API
-	// counts apart from these.
+	// input and output are the paths of a response's usage, and begun the path of the output so far in the
+	// first event of a stream. addedInput and addedOutput are counted by the API in addition.
 	input, output, begun, addedInput, addedOutput [][]string
 }
 
@@ -93,14 +91,14 @@ var tokensForms = [...]tokensForm{
 			{"batch", "inputConfig", "requests", "requests"}, {"batch", "input_config", "requests", "requests"},
 		},
 		part:        []string{"request"},
-		input:       [][]string{{"usageMetadata", "promptTokenCount"}, {"usageMetadata", "totalTokenCount"}}, // of what is cached, there is the total alone
+		input:       [][]string{{"usageMetadata", "promptTokenCount"}, {"usageMetadata", "totalTokenCount"}}, // for cached input, only the total
 		output:      [][]string{{"usageMetadata", "candidatesTokenCount"}},
 		addedInput:  [][]string{{"usageMetadata", "toolUsePromptTokenCount"}},
 		addedOutput: [][]string{{"usageMetadata", "thoughtsTokenCount"}},
 	},
 }
 
-// form is whose fields a request to e has.
+// form is the form of requests to e.
 func (t *Tokens) form(e Endpoint) *tokensForm {
 	if e.form != NoTokens {
 		return &tokensForms[e.form]
@@ -108,7 +106,7 @@ func (t *Tokens) form(e Endpoint) *tokensForm {
 	return &tokensForms[t.API]
 }
 
-// tokensPaths are where responses of any API have what Tokens needs.
+// tokensPaths are the paths in responses of any API that Tokens needs.
 var tokensPaths = func() (all [][]string) {
 	for i := range tokensForms {
 		f := &tokensForms[i]
@@ -131,14 +129,14 @@ func (t *Tokens) paths() [][]string {
 const (
 	// mostTokens bounds sums, so that they do not overflow.
 	mostTokens = 1 << 52
-	// unknownPrompt stands for the bytes of a body of which the length is not known.
+	// unknownPrompt stands for the size of a body of unknown length.
 	unknownPrompt = 1 << 20
-	// streamedToken is about how many bytes of a stream an output token takes at least.
+	// streamedToken is about the least number of bytes of a stream for an output token.
 	streamedToken = 50
 )
 
-// estimate is what a request will cost, by its endpoint and its body; r may be nil. It is an error if
-// the body has one of the fields twice, or in another case: the upstream may take the larger.
+// estimate estimates the cost of a request by its endpoint and its body; r may be nil. It is an error if the
+// body has one of the fields twice, or in another letter case: the upstream may take the larger.
 func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, error) {
 	e, upgrade := EndpointOf(r), mayUpgrade(r)
 	if e.isFree() && !upgrade {
@@ -154,7 +152,7 @@ func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, erro
 	if t.IncludeUsage && e.asks != "" {
 		for _, path := range [][]string{{e.asks}, {"stream"}, {"stream_options", "include_usage"}} {
 			if _, _, err := r.Body.Field(path); errors.Is(err, ErrTwice) || errors.Is(err, ErrCase) {
-				return estimate{}, err // the upstream may not say what it used
+				return estimate{}, err // the upstream may not report its usage
 			}
 		}
 	}
@@ -162,7 +160,7 @@ func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, erro
 	switch {
 	case errors.Is(err, ErrUnreadable) && unreadable.Cost > 0:
 		return estimate{cost: unreadable.Cost}, nil
-	case errors.Is(err, ErrUnreadable) && unreadable.AsNone && (unreadable.Given || e.use != batches): // no response says what a batch uses
+	case errors.Is(err, ErrUnreadable) && unreadable.AsNone && (unreadable.Given || e.use != batches): // no response reports a batch's usage
 		o = output{guessed: 1}
 	case err != nil:
 		return estimate{}, err
@@ -178,11 +176,10 @@ func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, erro
 	}, nil
 }
 
-// output is how much output a request asks for: how many tokens, and of how many answers it does not
-// say.
+// output is the output that a request asks for: a number of tokens, and a number of answers without a limit.
 type output struct{ asked, guessed int64 }
 
-// output is that of a request to e.
+// output returns the output that a request to e asks for.
 func (t *Tokens) output(b Body, e Endpoint) (all output, err error) {
 	f := t.form(e)
 	if e.use != batches {
@@ -204,8 +201,8 @@ func (t *Tokens) output(b Body, e Endpoint) (all output, err error) {
 	return all, nil
 }
 
-// askedIn is the output that one request asks for. Of several limits the largest counts: servers differ
-// in which they take.
+// askedIn is the output that one request asks for. Of several limits the largest counts: servers differ in
+// which they use.
 func (f *tokensForm) askedIn(lookup Lookup) (output, error) {
 	copies, err := mostOf(lookup, f.copies)
 	if err != nil {
@@ -255,7 +252,7 @@ func times(a, b int64) int64 {
 	return a * b
 }
 
-// countOf is a number of JSON that is a whole one, and not negative; mostTokens if it is larger.
+// countOf is a JSON number that is whole and not negative, at most mostTokens.
 func countOf(v any) (n int64, ok bool) {
 	switch v := v.(type) {
 	case int64:
@@ -269,13 +266,13 @@ func countOf(v any) (n int64, ok bool) {
 	return min(n, mostTokens), ok
 }
 
-// used is what a response says that its request used.
+// used is the usage of a request by its response.
 func (t *Tokens) used(resp *Response) (cost int64, known bool) {
 	switch {
 	case t.API == NoTokens:
 		return 0, false
 	case resp.Endpoint.isFree():
-		return 0, true // also where the response says what was used before
+		return 0, true // even if the response reports earlier usage
 	}
 	for _, f := range [...]*tokensForm{t.form(resp.Endpoint), &tokensForms[t.API]} {
 		if input, output, ok := f.used(resp); ok {
@@ -285,13 +282,13 @@ func (t *Tokens) used(resp *Response) (cost int64, known bool) {
 	return 0, resp.Status >= 400 // a refusal uses nothing
 }
 
-// used is what a response says in the form f, if it does; each at most mostTokens.
+// used is the usage in a response of the form f, if it has any; each at most mostTokens.
 func (f *tokensForm) used(resp *Response) (input, output int64, ok bool) {
 	input, isInput := resp.first(f.input)
 	output, isOutput := resp.first(f.output)
 	if begun, ok := resp.first(f.begun); ok && !isOutput {
-		// The client left before the end, which would have said. What it got is estimated, or
-		// leaving early would make the output free.
+		// The client left before the end, which would have had the usage. The output that it got is
+		// estimated, or leaving early would make it free.
 		output, isOutput = max(begun, resp.Unzipped/streamedToken), true
 	}
 	addedInput, _ := resp.first(f.addedInput)
@@ -299,8 +296,8 @@ func (f *tokensForm) used(resp *Response) (input, output int64, ok bool) {
 	return min(input+addedInput, mostTokens), min(output+addedOutput, mostTokens), isInput || isOutput
 }
 
-// Announced is the ID of an answer that a response promises, and that is made after it; empty: none, or
-// the response has all of it. What the request is charged is an estimate then, and Later finds the truth.
+// Announced is the ID of an answer that a response promises, and that is made later; empty: none, or the
+// response has all of it. The request is then charged an estimate, and Later finds the true cost.
 func (t *Tokens) Announced(resp *Response) (id string) {
 	e := resp.Endpoint
 	if t.API == NoTokens || !e.late || e.use == reads || resp.Status/100 != 2 {
@@ -312,8 +309,8 @@ func (t *Tokens) Announced(resp *Response) (id string) {
 	return resp.text(answerIDs)
 }
 
-// Later is what an answer used that was announced before, and its ID. It is not ok if the response is
-// none that reads such an answer, or the answer is not complete.
+// Later returns the usage of an answer that was announced before, and its ID. It is not ok if the response
+// does not read such an answer, or the answer is not complete.
 func (t *Tokens) Later(resp *Response) (id string, used int64, ok bool) {
 	if t.API == NoTokens || !resp.Endpoint.ReadsLater() || resp.Status/100 != 2 {
 		return "", 0, false
@@ -326,7 +323,7 @@ func (t *Tokens) Later(resp *Response) (id string, used int64, ok bool) {
 	return id, input + times(output, t.OutputWeight), ok && id != ""
 }
 
-// Where a response has the ID of an answer and how far it is.
+// The paths of an answer's ID and state in a response.
 var (
 	answerIDs      = [][]string{{"id"}, {"response", "id"}}
 	answerStatuses = [][]string{{"status"}, {"response", "status"}}

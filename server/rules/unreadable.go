@@ -8,18 +8,17 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// ErrUnreadable is an error of Body.Lookup: there is a body, and it is no JSON that can be read.
+// ErrUnreadable is an error of Body.Lookup: there is a body, and it is not readable JSON.
 var ErrUnreadable = expr.ErrUnreadable
 
-// UnreadableBody says what becomes of a request whose body a rule reads, and which is none that can be
-// read. The zero UnreadableBody refuses it as malformed, unless the rule has tokens: what counts there
-// is what the response says.
+// UnreadableBody says how to treat a request whose body a rule reads, but cannot be read. The zero
+// UnreadableBody refuses it as malformed, unless the rule has tokens: there the response counts.
 type UnreadableBody struct {
-	// Given says that the file has one.
+	// Given means that the file has the field.
 	Given bool
-	// AsNone treats the request as one whose body has no fields.
+	// AsNone treats the body as one without fields.
 	AsNone bool
-	// Cost, if it is more than 0, is what the request costs. Else its body has no fields.
+	// Cost, if more than 0, is the request's cost. Otherwise its body counts as one without fields.
 	Cost int64
 }
 
@@ -58,7 +57,7 @@ func (r *Rule) readsBody() bool {
 	return uses(r.match) || uses(r.key) || uses(r.cost) || r.Tokens.API != NoTokens && r.cost == nil
 }
 
-// unreadable is what becomes of unreadable bodies under r.
+// unreadable is how r treats unreadable bodies.
 func (r *Rule) unreadable() UnreadableBody {
 	if u := r.Unreadable; u.Given || r.Tokens.API == NoTokens || r.cost != nil {
 		return u
@@ -66,7 +65,7 @@ func (r *Rule) unreadable() UnreadableBody {
 	return UnreadableBody{AsNone: true}
 }
 
-// readsLeniently has expressions of r take an unreadable body for one without fields, if r says so.
+// readsLeniently makes r's expressions take an unreadable body for one without fields, if r says so.
 func (r *Rule) readsLeniently(ev *evaluation) {
 	u := r.unreadable()
 	ev.scope.LenientBody = u.AsNone || u.Cost > 0

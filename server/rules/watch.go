@@ -7,33 +7,31 @@ import (
 	"time"
 )
 
-// Watcher looks after a rules file, or a directory of them, for changes. It asks
-// the file system now and then instead of being told, because that also sees what
-// Kubernetes does to a mounted ConfigMap (it swaps a link two directories up),
+// Watcher watches a rules file, or a directory of them, for changes. It polls the
+// file system instead of waiting for events, because that also works for
+// Kubernetes' updates of a mounted ConfigMap (it swaps a link two directories up),
 // editors that replace the file, and network file systems.
 type Watcher struct {
-	// Path is the file or directory, by any links. It may be empty if Envoy is not nil.
+	// Path is the file or directory; it may be a link. It may be empty if Envoy is not nil.
 	Path string
-	// Envoy is a directory to look after besides; nil: none.
+	// Envoy is a directory to watch in addition; nil: none.
 	Envoy *EnvoyFiles
 	// Every is how often to look. 0: every half second.
 	Every time.Duration
-	// Now makes the Watcher read at once, changed or not. nil: nothing does.
+	// Now makes the Watcher read at once, changed or not. It may be nil.
 	Now <-chan os.Signal
-	// Answered is called when Changed has returned that was called because Now has asked. nil:
-	// nothing is.
+	// Answered is called after a call of Changed that was due to Now. It may be nil.
 	Answered func()
-	// Changed is given what Read finds now, and then what Envoy.Read finds, each time that
-	// has come to be something else or Now has asked, or why it cannot be read. Files that
-	// were added, removed or renamed are a change. It is called from one goroutine, and must be
-	// given.
+	// Changed gets the files of Read, followed by those of Envoy.Read, each time that they have changed or
+	// Now asks; or the error of reading them. Files that were added, removed or renamed are a change. It is
+	// called from one goroutine, and must be given.
 	Changed func(files []File, err error)
 }
 
 // Run watches until ctx is done. files is what was last known to be there.
 //
-// What cannot be read for a moment, such as while it is being replaced, is told
-// only if it cannot be read the next time either.
+// An error in reading is reported only if the next reading fails, too: a file that
+// is being replaced may be unreadable for a moment.
 func (w Watcher) Run(ctx context.Context, files []File) {
 	every := w.Every
 	if every <= 0 {
@@ -79,7 +77,7 @@ func (w *Watcher) changed(files []File, err error, asked bool) {
 	}
 }
 
-// look returns what changes if a file does.
+// look returns a listing that differs if a file has changed.
 func (w *Watcher) look() ([]listing, error) {
 	var all []listing
 	if w.Path != "" {

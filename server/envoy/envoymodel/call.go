@@ -50,8 +50,8 @@ func RandomCall(r *rand.Rand, domain string, o *Options) *rls.RateLimitRequest {
 	return call
 }
 
-// limitOf is a limit in a call. Descriptors with the same entries have the same, so that it is no
-// question which of them counts.
+// limitOf is a limit in a call. Descriptors with the same entries have the same limit, so that it does not
+// matter which counts.
 func limitOf(entries []*ratelimit.RateLimitDescriptor_Entry, o *Options) *ratelimit.RateLimitDescriptor_RateLimitOverride {
 	h := fnv.New64a()
 	for _, e := range entries {

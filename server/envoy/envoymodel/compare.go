@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// SameTimes gives got the times of want that are at most late seconds longer than its own, or early
-// seconds shorter: want was made so much earlier. So replies can be compared as a whole.
+// SameTimes copies times from want to got that are at most late seconds longer than got's, or early seconds
+// shorter, since want was made earlier. So replies can be compared as a whole.
 func SameTimes(got, want *rls.RateLimitResponse, late, early int64) {
 	isLate := func(got, want int64) bool { return want-got <= late && got-want <= early }
 	for i, one := range got.GetStatuses() {

@@ -1,7 +1,6 @@
 // Package envoymodel is a model of Envoy's rate limit service, which tests compare with servers of it.
-// It is written from what the service promises, in the most obvious way, and shares no code with
-// Stint's. It also makes random configurations and calls. It is for the tests of this repository alone:
-// nothing of it is promised.
+// It follows the service's documentation in the most obvious way, and shares no code with Stint's. It also
+// makes random configurations and calls. It is for the tests of this repository only: it promises nothing.
 package envoymodel
 
 import (
@@ -104,10 +103,10 @@ type Options struct {
 	Patterns []string
 	// Metadata of descriptors.
 	Metadata bool
-	// GiveBack means descriptors with is_negative_hits, and Multiplier limits of callers with a
+	// GiveBack allows descriptors with is_negative_hits, and Multiplier callers' limits with a
 	// unit_multiplier.
 	GiveBack, Multiplier bool
-	// OwnLimits means that descriptors with a limit of the caller have entries that no others have.
+	// OwnLimits means that descriptors with a caller's limit have entries that no others have.
 	OwnLimits bool
 }
 

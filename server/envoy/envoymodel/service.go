@@ -24,7 +24,7 @@ const (
 	Together Manner = iota
 	// Each is Stint's STINT_ENVOY_EACH: each descriptor is decided by itself.
 	Each
-	// Theirs is that of envoyproxy/ratelimit, which takes what it refuses.
+	// Theirs is envoyproxy/ratelimit's: it charges refused units.
 	Theirs
 )
 
@@ -39,14 +39,14 @@ type Service struct {
 	taken map[string]int64
 }
 
-// found is what a descriptor of a call found.
+// found is a descriptor's result.
 type found struct {
 	node     *Node // nil: nothing, or an override
 	limit    *Limit
 	override bool
 	seconds  int64 // of the window
 	times    uint32
-	count    string // what it is counted as
+	count    string // the name of its count
 	replaced bool
 	hits     int64
 	giveBack bool
@@ -55,7 +55,7 @@ type found struct {
 
 func (f *found) shadow() bool { return f.node != nil && f.node.Shadow }
 
-// ask is what the descriptors of a call ask that are counted as one.
+// ask is the common ask of descriptors of a call with one count.
 type ask struct {
 	of    []*found
 	units int64
@@ -63,7 +63,7 @@ type ask struct {
 	left  int64 // after the call
 }
 
-// Answer decides r at now, which is only for the times until the ends of windows.
+// Answer decides r. now is only for the times until the ends of windows.
 func (s *Service) Answer(r *rls.RateLimitRequest, now time.Time) *rls.RateLimitResponse {
 	all := s.find(r)
 	if s.taken == nil {
@@ -107,12 +107,12 @@ func (s *Service) oneByOne(all []*found) bool {
 	return s.allowed(all)
 }
 
-// ask decides descriptors with one count together, and then takes, charges and gives back.
+// ask decides descriptors with one count together, and then takes, charges and refunds.
 func (s *Service) ask(all []*found) bool {
 	asks := asksOf(all, false)
 	for _, a := range asks {
 		limit := int64(a.of[0].limit.Amount)
-		// One that takes nothing asks whether a unit is left.
+		// An ask for nothing asks whether a unit is left.
 		a.fits = s.taken[a.of[0].count]+max(1, a.units) <= limit || limit == 0 && a.units == 0
 	}
 	together := true // whether those that are decided together are allowed
@@ -143,7 +143,7 @@ func (s *Service) ask(all []*found) bool {
 		s.taken[f.count] = max(0, s.taken[f.count]-a.units)
 		a.left = s.left(f)
 	}
-	for _, a := range asks { // after what is given back
+	for _, a := range asks { // after refunds
 		if f := a.of[0]; !a.fits && !f.shadow() && s.charge(a) {
 			a.left = s.left(f)
 		}
@@ -153,8 +153,8 @@ func (s *Service) ask(all []*found) bool {
 
 func (s *Service) left(f *found) int64 { return max(0, int64(f.limit.Amount)-s.taken[f.count]) }
 
-// charge takes the units of a refused call where they are more than one: they were used before it
-// asked. It reports whether there are any.
+// charge takes the units of a refused call if they are more than one: they were used before the call. It
+// reports whether there are any.
 func (s *Service) charge(a *ask) (any bool) {
 	for _, one := range a.of {
 		if one.hits > 1 && one.limit.Amount > 0 {
@@ -165,7 +165,7 @@ func (s *Service) charge(a *ask) (any bool) {
 	return any
 }
 
-// asksOf are the asks of those that give back, or of the others.
+// asksOf returns the asks of descriptors that refund, or of the others.
 func asksOf(all []*found, giveBack bool) (asks []*ask) {
 	for _, f := range all {
 		if !f.limited() || f.giveBack != giveBack || giveBack && (f.hits == 0 || f.limit.Amount == 0) {
@@ -198,7 +198,7 @@ func (s *Service) allowed(all []*found) bool {
 	for _, f := range all {
 		switch {
 		case f.giveBack || f.ask == nil:
-			if s.Quota { // what no limit refuses is not over
+			if s.Quota { // a descriptor that no limit refuses is not over a limit
 				quotas++
 			}
 		case s.quota(f):
@@ -232,7 +232,7 @@ func (f *found) status(now time.Time) *rls.RateLimitResponse_DescriptorStatus {
 	return out
 }
 
-// headers are about the last status that refused the call, or that with the least left.
+// headers are about the last status that refused the call, or the one with the least left.
 func (s *Service) headers(all []*found, statuses []*rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	var about *rls.RateLimitResponse_DescriptorStatus
 	for i, one := range statuses {
@@ -311,7 +311,7 @@ func merge(to, from map[string]any) {
 	}
 }
 
-// Counts are what the descriptors of r are counted as; empty: they are not.
+// Counts are the names of the counts of r's descriptors; empty: not counted.
 func (s *Service) Counts(r *rls.RateLimitRequest) (counts []string) {
 	for _, f := range s.find(r) {
 		if !f.limited() {

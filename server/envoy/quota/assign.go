@@ -13,18 +13,18 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// work is what is to be done about a subscription, and what came of it.
+// work is a task for a subscription, and its result.
 type work struct {
 	subscription *subscription
 	giveBack     int64
 	renew        bool
 	abandon      bool
 
-	assign bool          // its strategy is to be sent
+	assign bool          // send its strategy
 	lasts  time.Duration // the assignment
 }
 
-// do does w. It may be called for several subscriptions at once.
+// do performs w. It may be called for several subscriptions at once.
 func (s *Service) do(ctx context.Context, w *work) {
 	sub := w.subscription
 	set := s.decider.Rules()
@@ -47,7 +47,7 @@ func (s *Service) do(ctx context.Context, w *work) {
 	s.renew(ctx, w, set)
 }
 
-// charge charges what was used without an assignment, whether it fits or not.
+// charge charges units used without an assignment, whether they fit or not.
 func (s *Service) charge(ctx context.Context, sub *subscription) {
 	n := sub.owed
 	if sub.free || n == 0 {
@@ -83,7 +83,7 @@ func chargesRefused(v *server.Verdict) bool {
 	return false
 }
 
-// renew decides what the proxy is assigned from now on.
+// renew decides the proxy's next assignment.
 func (s *Service) renew(ctx context.Context, w *work, set *rules.Set) {
 	sub, now := w.subscription, time.Now()
 	if !sub.reported.IsZero() && now.Sub(sub.reported) >= s.settings.Idle+3*sub.interval {
@@ -92,7 +92,7 @@ func (s *Service) renew(ctx context.Context, w *work, set *rules.Set) {
 	}
 	v, err := s.decide(ctx, sub.bucket, rules.Descriptor{}, true)
 	if err != nil {
-		// The assignment expires, and the proxy does what it was configured to do then.
+		// The assignment expires, and the proxy falls back to its configuration.
 		sub.due, sub.waiting = now.Add(time.Second), now.Add(time.Second)
 		return
 	}
@@ -130,14 +130,14 @@ func (s *Service) renew(ctx context.Context, w *work, set *rules.Set) {
 	sub.waiting = time.Time{}
 }
 
-// take takes n units or fewer, and returns how many. v is the last decision.
+// take takes up to n units, and returns how many. v is the last decision.
 func (s *Service) take(ctx context.Context, b *bucket, v server.Verdict, n int64) (server.Verdict, int64) {
 	for range 3 { // others may take units at the same time
 		next, err := s.decide(ctx, b, rules.Descriptor{Cost: n}, true)
 		switch {
 		case err != nil:
 			return v, 0
-		case next.Limit == nil && next.Allowed: // by rules that are new
+		case next.Limit == nil && next.Allowed: // by new rules
 			return next, 0
 		case next.Allowed:
 			return next, n
@@ -150,8 +150,8 @@ func (s *Service) take(ctx context.Context, b *bucket, v server.Verdict, n int64
 	return v, 0
 }
 
-// starve is renew where the limit has nothing left. A proxy keeps what it has until its assignment
-// is about to expire.
+// starve is renew for a limit with nothing left. A proxy keeps its units until its assignment is about to
+// expire.
 func (s *Service) starve(w *work, now time.Time, v *server.Verdict) {
 	sub, wait := w.subscription, retry(now, v)
 	last := sub.expires.Add(-700 * time.Millisecond)
@@ -163,8 +163,8 @@ func (s *Service) starve(w *work, now time.Time, v *server.Verdict) {
 	s.assign(w, now, denyAll, wait)
 }
 
-// assign assigns a strategy that is no number of units, or lets the same one go on while it lasts
-// long enough. It is looked at again after wait.
+// assign assigns a strategy other than units, or keeps the same one while it lasts long enough. It is checked
+// again after wait.
 func (s *Service) assign(w *work, now time.Time, to strategy, wait time.Duration) {
 	sub, ttl := w.subscription, s.settings.TTL
 	expires := sub.expires
@@ -175,7 +175,7 @@ func (s *Service) assign(w *work, now time.Time, to strategy, wait time.Duration
 	sub.due = now.Add(min(max(wait, soonest/10), expires.Add(-ttl/4).Sub(now)))
 }
 
-// count counts what was sent for w.
+// count counts the messages sent for w.
 func (w *work) count(m *metrics) {
 	switch {
 	case w.abandon:
@@ -192,7 +192,7 @@ func (w *work) count(m *metrics) {
 
 type action = rlqs.RateLimitQuotaResponse_BucketAction
 
-// actions are what to send for w, in order.
+// actions are the actions to send for w, in order.
 func (w *work) actions(to []*action) []*action {
 	sub := w.subscription
 	switch {
@@ -207,9 +207,8 @@ func (w *work) actions(to []*action) []*action {
 	case sub.strategy == denyAll:
 		return append(to, w.assignment(blanket(typev3.RateLimitStrategy_DENY_ALL)))
 	}
-	// A token bucket that equals the one before would go on, and one that differs is filled by Envoy only as
-	// far as the one before was full. After any other strategy it is full. Both actions take effect
-	// at once.
+	// A token bucket equal to the former one would just go on, and Envoy fills a different one only as far as
+	// the former was full. After any other strategy it is full. Both actions take effect at once.
 	return append(to, w.assignment(blanket(typev3.RateLimitStrategy_DENY_ALL)), w.assignment(w.bucketOfUnits()))
 }
 
@@ -226,7 +225,7 @@ func blanket(rule typev3.RateLimitStrategy_BlanketRule) *typev3.RateLimitStrateg
 	return &typev3.RateLimitStrategy{Strategy: &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: rule}}
 }
 
-// fillInterval is the time in which a token comes back. A year is the longest that Envoy knows.
+// fillInterval is the time until a token comes back. A year is the longest that Envoy accepts.
 const fillInterval = 365 * 24 * time.Hour
 
 // bucketOfUnits is a token bucket that is full once.

@@ -18,7 +18,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// bucket is what all streams of this instance share that subscribe to one bucket.
+// bucket is shared by all streams of this instance that subscribe to it.
 type bucket struct {
 	name    string // in the table
 	domain  string
@@ -33,8 +33,7 @@ type bucket struct {
 // maxEntries and stint.MaxKey bound the identifier of a bucket.
 const maxEntries = 64
 
-// nameOf is the name of a bucket in the table, and its entries. The error says what is wrong with
-// the identifier.
+// nameOf returns the name of a bucket in the table and its entries, or the error in the identifier.
 func nameOf(domain string, id *rlqs.BucketId) (string, []rules.Entry, error) {
 	from := id.GetBucket()
 	if len(from) == 0 {
@@ -67,7 +66,7 @@ func appendPart(b []byte, part string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
-// table has the buckets that streams subscribe to, and counts streams and subscriptions. One caller's
+// table has the buckets to which streams subscribe, and counts streams and subscriptions. One caller's
 // address cannot take all the room.
 type table struct {
 	maxBuckets int
@@ -79,7 +78,7 @@ type table struct {
 	buckets       map[string]*bucket
 }
 
-// weightOf is how many buckets one with this name counts for: more than one if it is long.
+// weightOf is as how many buckets one with this name counts: more than one if the name is long.
 func weightOf(name string) int { return 1 + len(name)/256 }
 
 func newTable(s *Settings) *table {
@@ -140,8 +139,8 @@ func (b *bucket) demands(old, new float64) {
 	b.demand = max(0, b.demand+new-old)
 }
 
-// all returns how many streams there are, what they demand together, and by how much to divide what is
-// left of the limit among instances.
+// all returns the number of streams, their total demand, and by how much to divide the remaining units among
+// instances.
 func (b *bucket) all(instances float64) (streams int, demand, divides float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,7 +154,7 @@ func (b *bucket) decided(v *server.Verdict, n int64, instances float64) {
 	b.others.saw(time.Now(), v, n, instances)
 }
 
-// gaveBack tells that n units were given back.
+// gaveBack records that n units were refunded.
 func (b *bucket) gaveBack(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics counts what the service did. Each unit that was taken ahead is used, returned or lost in the
-// end, and ahead until then.
+// metrics counts the service's work. Each unit that was taken ahead ends as used, returned or lost, and is
+// ahead until then.
 type metrics struct {
 	reports, uncovered                              prometheus.Counter
 	taken, used, returned, lost                     prometheus.Counter
@@ -69,7 +69,7 @@ func (m *metrics) take(n int64) {
 	m.ahead.Add(n)
 }
 
-// end counts what became of n units that were ahead.
+// end counts the end of n units that were ahead.
 func (m *metrics) end(as prometheus.Counter, n int64) {
 	as.Add(float64(n))
 	m.ahead.Add(-n)

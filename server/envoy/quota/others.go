@@ -8,33 +8,32 @@ import (
 )
 
 const (
-	// newcomers is the part of a window's limit that is left at its beginning for instances that took
-	// nothing in the window before. What nobody takes goes to who asks again.
+	// newcomers is the part of a window's limit that is kept at its beginning for instances that took nothing
+	// in the previous window. Units that nobody takes go to instances that ask again.
 	newcomers = 0.1
-	// fairness is how fast, from window to window, the parts of instances that use a limit up approach
-	// each other: an instance sees what others took, and not what they would have taken.
+	// fairness is how fast, from window to window, the shares of instances that use up a limit become equal:
+	// an instance sees what others took, not what they wanted.
 	fairness = 0.1
 )
 
-// others learns, from what is left of a limit and what was taken here, how much of it other instances
-// use. It knows fixed windows only: of other limits units come back all the time, so that each
-// instance soon has another part of what is left. The zero others has seen nothing.
+// others learns, from a limit's remaining units and those taken here, how much other instances use. It works
+// for fixed windows only: under other limits units come back all the time, so each instance soon gets its
+// part again. The zero others has seen nothing.
 type others struct {
 	limit  *stint.Limit
-	window time.Time // when the one ends that mine and left are of
+	window time.Time // the end of the window of mine and left
 	mine   int64     // taken here
 	left   int64     // when the limit was last asked
 	whole  bool      // the window was seen from its beginning
 
-	// parts is into how many parts of the size of this instance's the limit was divided in the last
-	// window; 0: not known.
+	// parts is the limit in the last window divided by this instance's part; 0: not known.
 	parts float64
 }
 
-// saw learns from a decision that took n units here. instances is how many there are.
+// saw learns from a decision that took n units here. instances is the number of instances.
 func (o *others) saw(now time.Time, v *server.Verdict, n int64, instances float64) {
 	end := windowOf(now, v)
-	if end.IsZero() { // unused, or no fixed window
+	if end.IsZero() { // unused, or not a fixed window
 		if n > 0 {
 			*o = others{}
 		}
@@ -52,7 +51,7 @@ func (o *others) saw(now time.Time, v *server.Verdict, n int64, instances float6
 	o.left = v.Remaining
 }
 
-// gaveBack tells that n units were given back.
+// gaveBack records that n units were refunded.
 func (o *others) gaveBack(n int64) { o.mine -= n }
 
 // end concludes from a window that is over.
@@ -69,7 +68,7 @@ func (o *others) end(instances float64) {
 	o.parts = min(o.parts, instances)
 }
 
-// divides is by how much to divide what is left.
+// divides is by how much to divide the remaining units.
 func (o *others) divides(instances float64) float64 {
 	if o.parts == 0 || instances <= 1 {
 		return instances

@@ -3,10 +3,9 @@
 // buckets let through and denied, and receive assignments by which they decide on their own.
 //
 // A bucket finds its rule as a descriptor of Envoy's rate limit service does: the entries of its
-// identifier, sorted by key, walk the files of Envoy's form. Each unit that an assignment lets
-// through was taken from the limit before: an assignment is a token bucket that is full once and
-// is not refilled while it lasts. What a proxy reports that no assignment covers is charged after
-// the fact.
+// identifier, sorted by key, walk the files of Envoy's form. Each unit of an assignment was taken from the
+// limit beforehand: an assignment is a token bucket that is full once and not refilled while it lasts.
+// Reported units that no assignment covers are charged afterwards.
 package quota
 
 import (
@@ -31,7 +30,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Decider is what package quota needs of a *server.Server. It is used from many goroutines at once.
+// Decider is the part of a *server.Server that package quota uses. It is called from many goroutines at once.
 type Decider interface {
 	// Decide decides a call; see server.Server.Decide.
 	Decide(ctx context.Context, in *rules.Input, at time.Time) (server.Verdict, error)
@@ -43,8 +42,8 @@ type Decider interface {
 type Shares uint8
 
 const (
-	// ByDemand gives each stream what its requests of late need, and divides what is left in
-	// proportion to them if that is less.
+	// ByDemand gives each stream what its recent requests need; if less remains, it divides the rest in
+	// proportion.
 	ByDemand Shares = iota
 	// Equally gives no stream more than the limit divided by the number of streams.
 	Equally
@@ -82,31 +81,31 @@ const (
 // MinTTL is the shortest Settings.TTL.
 const MinTTL = 4 * time.Second
 
-// Settings are those of a Service. The zero Settings are the defaults.
+// Settings are the settings of a Service. The zero Settings are the defaults.
 type Settings struct {
 	// Shares says how streams share a limit.
 	Shares Shares
-	// TTL is how long an assignment lasts that is not replaced, in whole seconds: the service
-	// replaces it after three quarters of that at the latest. If the service is gone, a proxy follows its
-	// expired_assignment_behavior after TTL. It is at least MinTTL. 0: DefaultTTL.
+	// TTL is how long an assignment lasts, in whole seconds; the service replaces it after three quarters of
+	// that at the latest. If the service is gone, a proxy follows its expired_assignment_behavior after TTL.
+	// It is at least MinTTL. 0: DefaultTTL.
 	TTL time.Duration
 	// Idle is after how long without requests the service abandons a bucket. 0: DefaultIdle.
 	Idle time.Duration
-	// MaxStreams is how many streams may be open at once; another one is refused. One address of
-	// callers has at most three quarters, and less while others have many. 0: DefaultMaxStreams.
+	// MaxStreams is how many streams may be open at once; further ones are refused. One caller's address gets
+	// at most three quarters, and less while others have many. 0: DefaultMaxStreams.
 	MaxStreams int
-	// MaxBuckets is how many subscriptions all streams together may have; one stream may have a
-	// quarter of them, and one address three quarters, as with MaxStreams. A bucket counts once
-	// more for each 256 bytes of its identifier. Buckets above that get no assignment, so that
-	// proxies follow their no_assignment_behavior. 0: DefaultMaxBuckets.
+	// MaxBuckets is how many subscriptions all streams together may have; one stream may have a quarter of
+	// them, and one address three quarters, as with MaxStreams. A bucket counts once more for each 256 bytes
+	// of its identifier. Further buckets get no assignment, so proxies follow their no_assignment_behavior.
+	// 0: DefaultMaxBuckets.
 	MaxBuckets int
-	// Shadow assigns to every bucket to let all through. What proxies report is charged.
+	// Shadow makes every bucket allow everything. Reported units are charged.
 	Shadow bool
-	// Loaded reports whether there are rules. Until then nothing is assigned. nil: there always are.
+	// Loaded reports whether there are rules. Until then nothing is assigned. nil: always.
 	Loaded func() bool
 	// Instances returns how many instances share the store, for shares. nil: there is one.
 	Instances func() int
-	// Log receives what goes wrong. nil: nothing is logged.
+	// Log receives failures. nil: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -137,8 +136,8 @@ func (s Settings) check() (Settings, error) {
 	return s, nil
 }
 
-// Service answers RateLimitQuotaService of envoy.service.rate_limit_quota.v3. It is made by New and
-// may be used from many goroutines at once.
+// Service answers RateLimitQuotaService of envoy.service.rate_limit_quota.v3. New makes it. It may be used
+// from many goroutines at once.
 type Service struct {
 	rlqs.UnimplementedRateLimitQuotaServiceServer
 	decider  Decider
@@ -148,7 +147,7 @@ type Service struct {
 	stopped  chan struct{}
 	stop     sync.Once
 	crowded  sampled // too many buckets
-	failed   sampled // nothing decided
+	failed   sampled // no decision
 }
 
 // New returns a Service that decides by d. The error says which setting is wrong.

@@ -18,7 +18,7 @@ import (
 const (
 	// inParallel is how many buckets of a stream are decided at once.
 	inParallel = 16
-	// perResponse is how many buckets a response is about at most.
+	// perResponse is the most buckets in a response.
 	perResponse = 500
 	// maxDomain is the length of the longest domain, in bytes.
 	maxDomain = 1024
@@ -83,11 +83,11 @@ func (c *conversation) receive(ctx context.Context, to chan<- *rlqs.RateLimitQuo
 	}
 }
 
-// close ends all subscriptions. What the proxy has not used yet stays taken, because it may use it
-// until its assignments expire.
+// close ends all subscriptions. The proxy's unused units stay charged, because it may use them until its
+// assignments expire.
 func (c *conversation) close() {
 	for _, s := range c.subscriptions {
-		if s.work != nil { // which a malformed report, or a panic, has prevented
+		if s.work != nil { // a malformed report, or a panic, has prevented it
 			s.metrics.end(s.metrics.lost, s.work.giveBack)
 		}
 		s.lose(s.grants)
@@ -125,8 +125,8 @@ func (c *conversation) read(m *rlqs.RateLimitQuotaUsageReports) ([]*work, error)
 	return todo, nil
 }
 
-// abandonIdle abandons the bucket of w if it was idle for long, and gives back what its proxy has.
-// If the proxy lets through a request while that is on its way, nobody hears of it.
+// abandonIdle abandons the bucket of w if it was idle for long, and refunds its proxy's units. A request that
+// the proxy allows in the meantime is never reported.
 func (c *conversation) abandonIdle(w *work, now time.Time) {
 	s, idle := w.subscription, c.service.settings.Idle
 	switch {
@@ -156,8 +156,8 @@ func (c *conversation) readDomain(domain string) error {
 	return nil
 }
 
-// find returns the subscription to a bucket, and begins it if it is new. It returns nil if there
-// is no room for another.
+// find returns the subscription to a bucket, and starts it if it is new. It returns nil if there is no room
+// for it.
 func (c *conversation) find(id *rlqs.BucketId, now time.Time) (*subscription, error) {
 	name, entries, err := nameOf(c.domain, id)
 	if err != nil {
@@ -203,7 +203,7 @@ func (c *conversation) untilDue() time.Duration {
 	return max(0, time.Until(c.queue[0].due))
 }
 
-// doAll does all of todo, and puts the subscriptions in the order in which they are due next.
+// doAll performs all of todo, and sorts the subscriptions by when they are due next.
 func (c *conversation) doAll(ctx context.Context, todo []*work) {
 	if len(todo) == 1 {
 		c.service.do(ctx, todo[0])
@@ -251,7 +251,7 @@ func (c *conversation) doAll(ctx context.Context, todo []*work) {
 	}
 }
 
-// answer sends what came of todo.
+// answer sends the results of todo.
 func (c *conversation) answer(todo []*work) error {
 	for len(todo) > 0 {
 		some := todo[:min(perResponse, len(todo))]

@@ -13,26 +13,25 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// strategy is what a proxy was assigned.
+// strategy is the kind of a proxy's assignment.
 type strategy uint8
 
 const (
 	nothing  strategy = iota // it has no assignment
 	units                    // a number of units
-	allowAll                 // no limit is enforced; what is reported is charged
+	allowAll                 // no limit is enforced; reported units are charged
 	denyAll                  // nothing is left, or a ban refuses
 )
 
 const (
-	// late is how long an assignment and a report may be on their way, together. What comes later
-	// can make the service give back units that were used: by as many the limit may be exceeded,
-	// until the report comes.
+	// late is how long an assignment and a report together may be on their way. Later ones can make the
+	// service refund units that were used: the limit may be exceeded by these until the report comes.
 	late = 2 * time.Second
-	// windowLeft of a fixed window must be left to give back units, so that they do not go to the
+	// windowLeft is how much time of a fixed window must be left for a refund, so that units do not go to the
 	// next window.
 	windowLeft = 500 * time.Millisecond
-	// A bucket whose limit has nothing left is looked at again after a twentieth of the time in
-	// which the limit recovers, but not before soonest and not after latest.
+	// A bucket whose limit has nothing left is checked again after a twentieth of the limit's recovery time,
+	// but not before soonest and not after latest.
 	soonest, latest = 250 * time.Millisecond, 10 * time.Second
 	// afterEnd is how long after the end of a window units of the next one are taken.
 	afterEnd = 2 * time.Millisecond
@@ -51,7 +50,7 @@ type subscription struct {
 	id      *rlqs.BucketId
 	place   int       // in the queue of its stream
 	due     time.Time // when to renew the assignment, whatever is reported
-	work    *work     // that its stream is about to do; nil: none
+	work    *work     // that its stream will do next; nil: none
 
 	// The assignment.
 	strategy strategy
@@ -62,20 +61,20 @@ type subscription struct {
 	rules    *rules.Set // that decided
 	waiting  time.Time  // nothing was left: do not ask before
 
-	// What was taken ahead, and not used yet as far as is known. grants are the units that the
-	// proxy may still report: the oldest first, used in that order, and last those of the current assignment
-	// if strategy is units. unspent is what can be given back: of
-	// this window, less all that was reported since. The two differ because the service does not
-	// know how much of an assignment was used when another replaced it.
+	// Units taken ahead, and not used yet as far as known. grants are the units that the proxy may still
+	// report: the oldest first, used in that order, and last those of the current assignment if strategy is
+	// units. unspent are the units that can be refunded: those of this window, less all reported since. The
+	// two differ because the service does not know how much of an assignment was used when another replaced
+	// it.
 	grants  []int64
 	unspent float64
 	faded   time.Time // unspent is as of then
 	fade    float64   // units a second that come back by themselves; 0: a fixed window
-	window  time.Time // when the window ends that unspent was taken in; zero: the limit has none
+	window  time.Time // the end of the window of unspent; zero: the limit has no windows
 	owed    int64     // used without an assignment, and not charged yet
 	free    bool      // rules has nothing to charge
 
-	// What is reported.
+	// Reports.
 	reported time.Time // last report; zero: none yet
 	reports  int
 	interval time.Duration // between reports
@@ -93,7 +92,7 @@ const maxGrants = 16
 // usage is a report about one bucket.
 type usage struct{ allowed, denied int64 }
 
-// account adds a report to s, which came at now. It returns how many units to give back.
+// account adds a report that came at now to s. It returns how many units to refund.
 func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
 	s.since += s.ofCurrent(now, u.allowed)
 	s.short = u.denied > 0
@@ -108,8 +107,8 @@ func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
 	if s.sent.IsZero() || now.Sub(s.sent) < late {
 		return 0
 	}
-	// The proxy has the current assignment for so long that what it used of older ones is in
-	// this report. What is left of those is dead.
+	// The proxy has had the current assignment so long that this report has all use of older ones. Their rest
+	// is dead.
 	current, dead := 0, s.unspent
 	if s.strategy == units && now.Before(s.expires.Add(late)) {
 		current, dead = 1, dead-float64(s.size)
@@ -119,8 +118,7 @@ func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
 	return giveBack
 }
 
-// ofCurrent estimates how many of n units, which were used since the last report, are of the current
-// assignment.
+// ofCurrent estimates how many of n units used since the last report belong to the current assignment.
 func (s *subscription) ofCurrent(now time.Time, n int64) int64 {
 	if old := s.sent.Sub(s.reported); old > 0 && !s.reported.IsZero() {
 		return int64(float64(n) * now.Sub(s.sent).Seconds() / now.Sub(s.reported).Seconds())
@@ -128,8 +126,8 @@ func (s *subscription) ofCurrent(now time.Time, n int64) int64 {
 	return n
 }
 
-// takeBack takes dead units from what is unspent, and returns how many of them to give back. Those are
-// no longer in the grants.
+// takeBack removes dead units from unspent, and returns how many of them to refund. These are no longer in
+// the grants.
 func (s *subscription) takeBack(now time.Time, dead float64) int64 {
 	n := int64(dead)
 	if n <= 0 {
@@ -143,7 +141,7 @@ func (s *subscription) takeBack(now time.Time, dead float64) int64 {
 	return n
 }
 
-// measure learns from a report what s demands.
+// measure learns the demand of s from a report.
 func (s *subscription) measure(now time.Time, u usage) {
 	old := s.demand
 	if s.reported.IsZero() {
@@ -156,7 +154,7 @@ func (s *subscription) measure(now time.Time, u usage) {
 		rate := float64(u.allowed+u.denied) / took.Seconds()
 		s.demand = max(rate, (s.demand+rate)/2)
 		s.reports++
-	} else { // one that follows an assignment at once
+	} else { // a report right after an assignment
 		s.demand = max(s.demand, float64(u.allowed+u.denied)/s.interval.Seconds())
 	}
 	if s.reported.IsZero() {
@@ -169,8 +167,7 @@ func (s *subscription) measure(now time.Time, u usage) {
 	s.bucket.demands(old, s.demand)
 }
 
-// age lets unspent units fade that come back by themselves, and forgets those of a window that is
-// over.
+// age fades unspent units that come back by themselves, and forgets those of a past window.
 func (s *subscription) age(now time.Time) {
 	if faded := now.Sub(s.faded).Seconds(); s.fade > 0 && faded > 0 {
 		s.unspent = max(0, s.unspent-s.fade*faded)
@@ -182,7 +179,7 @@ func (s *subscription) age(now time.Time) {
 	}
 }
 
-// spend uses n units of the grants, and returns how many no grant covers.
+// spend uses n units of the grants, and returns how many units no grant covers.
 func (s *subscription) spend(n int64) (uncovered int64) {
 	for i, have := range s.grants {
 		part := min(n, have)
@@ -206,7 +203,7 @@ func (s *subscription) lose(grants []int64) {
 	}
 }
 
-// replace replaces the assignment by another one, of n units if it is one of units.
+// replace replaces the assignment, by n units if by is units.
 func (s *subscription) replace(by strategy, n int64) {
 	if len(s.grants) >= maxGrants {
 		s.grants[1] += s.grants[0]
@@ -228,7 +225,7 @@ func (s *subscription) left() int64 {
 	return max(0, s.size-s.since)
 }
 
-// need is how many units s needs until it is asked again, with some to spare.
+// need is how many units s needs until the next report, with some to spare.
 func (s *subscription) need(ttl time.Duration) int64 {
 	ahead, spare := min(max(2*s.interval, time.Second), ttl), 1.5
 	if s.length > 0 && s.length < ahead { // then the next window begins, with units of its own
@@ -242,7 +239,7 @@ func (s *subscription) isIdle(now time.Time, idle time.Duration) bool {
 	return now.Sub(s.active) >= idle
 }
 
-// wants reports whether the assignment is to be renewed after a report.
+// wants reports whether to renew the assignment after a report.
 func (s *subscription) wants(now time.Time, set *rules.Set, ttl time.Duration) bool {
 	switch {
 	case s.strategy == nothing, s.rules != set, !now.Before(s.due):
@@ -253,7 +250,7 @@ func (s *subscription) wants(now time.Time, set *rules.Set, ttl time.Duration) b
 	return s.short || s.left() == 0 || s.reports > 1 && s.left() < s.need(ttl)/2
 }
 
-// retry is when to look again at a limit that has nothing left. v is a decision about it.
+// retry is when to check a limit with nothing left again. v is a decision about it.
 func retry(now time.Time, v *server.Verdict) time.Duration {
 	wait := min(max(v.ResetAfter/20, soonest), latest)
 	if end := windowOf(now, v); !end.IsZero() {
@@ -262,7 +259,7 @@ func retry(now time.Time, v *server.Verdict) time.Duration {
 	return wait
 }
 
-// share is how many of the remaining units s gets. limit is the strictest that the bucket has.
+// share is how many of the remaining units s gets. limit is the bucket's strictest.
 func (s *subscription) share(set *Settings, limit *stint.Limit, remaining int64) int64 {
 	s.length = 0
 	if spec := limit.Spec(); spec.Algorithm == stint.FixedWindow {
@@ -303,7 +300,7 @@ func (s *subscription) term(now time.Time, v *server.Verdict, ttl time.Duration)
 		}
 		return ttl, due
 	}
-	if d := end.Sub(s.window); d > time.Second/2 || d < -time.Second/2 { // not that of what is unspent
+	if d := end.Sub(s.window); d > time.Second/2 || d < -time.Second/2 { // not the window of unspent
 		s.unspent, s.used = 0, 0
 	}
 	s.window, s.fade = end, 0
@@ -314,7 +311,7 @@ func (s *subscription) term(now time.Time, v *server.Verdict, ttl time.Duration)
 	return whole + time.Second, end.Add(afterEnd)
 }
 
-// windowOf is when the first of the fixed windows ends that v is about; zero: there is none.
+// windowOf is the earliest end of v's fixed windows; zero: there are none.
 func windowOf(now time.Time, v *server.Verdict) time.Time {
 	first := time.Duration(math.MaxInt64)
 	for i := range v.Each {

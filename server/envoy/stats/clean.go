@@ -11,8 +11,8 @@ import (
 
 var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// clean returns a name as statistics have it: with "_" for ":", "|", control characters and what is
-// not UTF-8, and for the dots of IPv4 addresses. A line of statsd cannot be forged with it.
+// clean returns a name for statistics: with "_" for ":", "|", control characters and invalid UTF-8, and for
+// the dots of IPv4 addresses. It cannot forge a line of statsd.
 func clean(name string) string {
 	name = withoutSyntax(name, ":|")
 	return ipv4.ReplaceAllStringFunc(name, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })

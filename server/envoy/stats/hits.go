@@ -9,19 +9,19 @@ import (
 // hits are increments of the counters of a rule, in the order of ruleKinds.
 type hits [6]uint64
 
-// question is what a descriptor asked.
+// question is a descriptor's ask.
 type question struct {
 	cost uint64
-	// later is what other descriptors of the call, after this one, took of the same count.
+	// later is how much later descriptors of the call took of the same count.
 	later   uint64
 	ratio   float32 // NEAR_LIMIT_RATIO
 	shadow  bool
 	nothing bool // requests_per_unit is 0
 }
 
-// split divides the cost as envoyproxy/ratelimit does. Of a refused cost, the units that would still
-// have fitted are not over the limit; those of them that are above the ratio are near it. Units of a
-// refusal that was repeated without the store are all over it.
+// split divides the cost as envoyproxy/ratelimit does. The units of a refused cost that would still have
+// fitted are not over the limit; those of them above the ratio are near it. If a refusal was repeated without
+// the store, all its units are over the limit.
 func (q *question) split(d *stint.Decision) hits {
 	h := hits{totalHits: q.cost}
 	var limit, left uint64

@@ -2,11 +2,11 @@ package stats
 
 import "sync/atomic"
 
-// localCache counts how many descriptors were refused without Redis, and how many others asked, under the
-// names of the cache of envoyproxy/ratelimit. A nil localCache counts nothing.
+// localCache counts descriptors that were refused without Redis, and the others, under the names of
+// envoyproxy/ratelimit's cache. A nil localCache counts nothing.
 type localCache struct{ hits, misses atomic.Uint64 }
 
-// note counts a descriptor. Without a localCache, its refusal is one like others.
+// note counts a descriptor. Without a localCache, its refusal is an ordinary one.
 func (l *localCache) note(h *hits) {
 	switch {
 	case l == nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// mogrifier makes a name with tags of a name.
+// mogrifier turns a name into a name with tags.
 type mogrifier struct {
 	pattern *regexp.Regexp
 	name    string
@@ -43,8 +43,8 @@ func newMogrifiers(from []config.Mogrifier) ([]mogrifier, error) {
 	return all, nil
 }
 
-// mogrified returns the name by the first of all that matches, and its tags, each after a comma. If
-// none matches, it returns name.
+// mogrified returns the name that the first match among all gives, and its tags, each after a comma. If none
+// matches, it returns name.
 func mogrified(all []mogrifier, name string) (mogrified, tags string) {
 	for i := range all {
 		m := &all[i]
@@ -63,7 +63,7 @@ func mogrified(all []mogrifier, name string) (mogrified, tags string) {
 
 var placeholder = regexp.MustCompile(`\$\d+`)
 
-// expand puts what a pattern found in place of $0, $1 and so on. Others stay.
+// expand replaces $0, $1 and so on by the texts found. Others stay.
 func expand(template string, found []string) string {
 	return placeholder.ReplaceAllStringFunc(template, func(s string) string {
 		if i, err := strconv.Atoi(s[1:]); err == nil && i < len(found) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// group are counters whose names have a prefix in common.
+// group has counters whose names share a prefix.
 type group struct {
 	key       string // in names
 	name      string // the prefix, clean, without a dot at its end
@@ -46,8 +46,8 @@ func (g *group) isSent() bool {
 	return true
 }
 
-// names are groups by name. Requests may make at most most of them; the number of others is that of
-// the rules in the files. It may be used from many goroutines at once.
+// names are groups by name. Requests may make at most most of them; the others are as many as the rules in
+// the files. It may be used from many goroutines at once.
 type names struct {
 	prefix     string
 	kinds      []string
@@ -74,8 +74,8 @@ func newNames(prefix string, kinds []string, most int64) *names {
 	return t
 }
 
-// add adds h to the counters of a name. ofRequest says that a request made the name: false means
-// that there is no room for it. The name is kept only as a copy.
+// add adds h to the counters of a name. ofRequest: a request made the name. It returns false if there is no
+// room for the name. The name is kept only as a copy.
 func (t *names) add(key string, ofRequest bool, h *hits) bool {
 	s := &t.shards[maphash.String(t.seed, key)%uint64(len(t.shards))]
 	for {
@@ -129,8 +129,8 @@ func (t *names) appendAll(all []*group) []*group {
 	return all
 }
 
-// sweep drops groups that have not been used for long, if done says that their hits were sent, and
-// returns them. A group that comes again begins at 0.
+// sweep drops groups that have not been used for long, if done says that their hits were sent, and returns
+// them. A group that comes back starts at 0.
 func (t *names) sweep(now time.Time, done func(*group) bool) (dropped []*group) {
 	for _, g := range t.appendAll(nil) {
 		if sum := g.sum(); sum != g.seen || g.used.IsZero() {

@@ -12,8 +12,8 @@ const (
 
 func hasTimes(kind string) bool { return kind == histogramKind || kind == summaryKind }
 
-// observer returns what takes the times of a statistic, in ms, multiplied by scale. nil: Prometheus
-// does not show them.
+// observer returns the observer for the times of a statistic, in ms multiplied by scale. nil: Prometheus does
+// not show them.
 func (p *exposition) observer(name string) (o prometheus.Observer, scale float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -21,7 +21,7 @@ func (p *exposition) observer(name string) (o prometheus.Observer, scale float64
 	if m == nil {
 		return nil, 0
 	}
-	kind := summaryKind // also where nothing is said, as in statsd_exporter
+	kind := summaryKind // also by default, as in statsd_exporter
 	if m.ObserverType == mapper.ObserverTypeHistogram {
 		kind = histogramKind
 	}

@@ -24,14 +24,14 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// defaultMapping is that of envoyproxy/ratelimit, and beside it what it leaves out.
+// defaultMapping is envoyproxy/ratelimit's mapping, completed by what it leaves out.
 //
 //go:embed mapping.yaml
 var defaultMapping string
 
-// exposition shows statistics to Prometheus, under the names that a mapping gives them. Several of
-// them may be one series, whose value is their sum. A series goes when all of its statistics do, and
-// when its mapping has a ttl and it has not changed for so long.
+// exposition shows statistics to Prometheus, under the names of a mapping. Several statistics may form one
+// series, with their sum. A series is dropped when all of its statistics are, or when it has not changed for
+// the ttl of its mapping.
 type exposition struct {
 	mapper *mapper.MetricMapper
 	tags   []tag
@@ -67,7 +67,7 @@ type series struct {
 	value     atomic.Uint64     // a float64
 	times     prometheus.Metric // instead of value, in a histogram or summary
 	of        int               // how many statistics
-	ttl       time.Duration     // 0: for ever
+	ttl       time.Duration     // 0: forever
 	changed   time.Time
 }
 
@@ -137,7 +137,7 @@ func (s *Stats) Metrics() http.Handler {
 	})
 }
 
-// collector is a prometheus.Collector that describes nothing, because series come and go.
+// collector is a prometheus.Collector without descriptions, because series come and go.
 type collector struct{ s *Stats }
 
 func (collector) Describe(chan<- *prometheus.Desc) {}
@@ -179,10 +179,10 @@ func (p *exposition) update(groups []*group, gauges []gauge, now time.Time) []*s
 	return all
 }
 
-// take adds to the series what was counted since the last time. A counter that is 0 has none.
+// take adds the counts since the last time to the series. A counter that is 0 has no series.
 func (p *exposition) take(g *group, now time.Time) {
 	if g.forgotten {
-		return // by a sweep since the groups were listed
+		return // a sweep forgot it since the groups were listed
 	}
 	for i, kind := range g.kinds {
 		n := g.n[i].Load()
@@ -208,7 +208,7 @@ func (p *exposition) take(g *group, now time.Time) {
 	}
 }
 
-// forget takes what was counted in a group and drops the series of which it was the last.
+// forget takes the counts of a group, and drops series without other statistics.
 func (p *exposition) forget(g *group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +242,7 @@ func (p *exposition) mapOnce(of *shown, name string, kind mapper.MetricType) {
 	}
 }
 
-// mapping is what the mapping makes of a statistic.
+// mapping is the result of the mapping for a statistic.
 type mapping struct {
 	name, help string
 	labels     []*dto.LabelPair // by name
@@ -287,7 +287,7 @@ func (p *exposition) mapping(name string, kind mapper.MetricType) *mapping {
 	return m
 }
 
-// seriesOf returns the series of a mapping, which it makes if need be. nil: its name is taken.
+// seriesOf returns the series of a mapping, and makes it if needed. nil: its name is taken.
 func (p *exposition) seriesOf(m *mapping, kind string) *series {
 	f := p.families[m.name]
 	if f == nil && p.isFree(m.name, kind) {

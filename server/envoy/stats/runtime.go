@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// runtimeStats are the statistics of Go's runtime that gostats has, under its names. It may be used
-// from many goroutines at once.
+// runtimeStats are gostats' statistics of the Go runtime, under its names. It may be used from many
+// goroutines at once.
 type runtimeStats struct {
 	mu       sync.Mutex
 	counters *group

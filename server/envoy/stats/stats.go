@@ -21,21 +21,20 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Config is what New needs. The zero Config keeps statistics for the page only.
+// Config configures a Stats. The zero Config keeps statistics for the page only.
 type Config struct {
 	// Stats are the settings: where the statistics go.
 	Stats config.EnvoyStats
-	// Known reports whether the files in force have a domain. nil: they have all.
+	// Known reports whether the files in force have a domain. nil: all are known.
 	Known func(domain string) bool
-	// More are metrics that Prometheus gets besides, such as server.Server.Gatherer. nil: none.
+	// More are further metrics for Prometheus, such as server.Server.Gatherer. nil: none.
 	More prometheus.Gatherer
 	// Log receives failures. nil: slog.Default.
 	Log *slog.Logger
 }
 
-// Stats is an envoy.Observer that keeps the statistics. New makes it. It may be used from many
-// goroutines at once. No call blocks on the network, and none allocates memory for a name that it
-// has already.
+// Stats is an envoy.Observer that keeps the statistics. New makes it. It may be used from many goroutines at
+// once. No call blocks on the network, and none allocates for a known name.
 type Stats struct {
 	near  float32
 	known func(string) bool
@@ -43,11 +42,11 @@ type Stats struct {
 	every time.Duration
 
 	rules   *names // by rules.DescriptorMatch.Stat
-	domains *names // that no file has
+	domains *names // domains that no file has
 	service *group
 	errors  *group
 	runtime *runtimeStats
-	local   *localCache // nil: there are no statistics of it
+	local   *localCache // nil: no statistics of it
 
 	mu      sync.Mutex // guards changes of methods
 	methods atomic.Pointer[map[string]*method]
@@ -89,10 +88,10 @@ const (
 // Names that requests make: of rules with detailed_metric or value_to_metric, of overrides, and of
 // unknown domains.
 const (
-	// mostNames bounds how many there are at once, of rules and of domains each.
+	// mostNames bounds their number, separately for rules and domains.
 	mostNames = 10_000
-	// keepRequests and keepFiles are how long a name is kept without a hit: a name that requests
-	// made, and the name of a rule in the files.
+	// keepRequests and keepFiles are how long names without a hit are kept: those that requests made, and
+	// those of rules in the files.
 	keepRequests, keepFiles = time.Hour, 24 * time.Hour
 	sweepEvery              = time.Minute
 	// mostMethods bounds the methods with counters of their own.
@@ -101,10 +100,10 @@ const (
 
 const defaultFlush = 10 * time.Second
 
-// otherDomains stands for unknown domains for which there is no room.
+// otherDomains stands for unknown domains beyond the bound.
 const otherDomains = "_other"
 
-// New returns a Stats. An error says what is wrong with c.
+// New returns a Stats, or the error in c.
 func New(c Config) (*Stats, error) {
 	s := &Stats{
 		near: float32(c.Stats.NearLimitRatio), known: c.Known, log: c.Log, every: c.Stats.FlushInterval,
@@ -325,7 +324,7 @@ func (s *Stats) decided(calls *rules.Descriptors, v *server.Verdict, i int) {
 	}
 }
 
-// unknown counts a call whose domain no file has.
+// unknown counts a call with an unknown domain.
 func (s *Stats) unknown(calls *rules.Descriptors) {
 	h := hits{uint64(len(calls.List))}
 	if !s.domains.add(calls.Domain, true, &h) {
@@ -334,5 +333,5 @@ func (s *Stats) unknown(calls *rules.Descriptors) {
 	}
 }
 
-// units bounds a cost, so that no counter passes its end.
+// units bounds a cost, so that no counter overflows.
 func units(cost int64) uint64 { return uint64(min(max(0, cost), math.MaxUint32)) }

@@ -14,8 +14,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// statsd sends lines to statsd over TCP or, with tags as Datadog has them, over UDP. What was not
-// sent is sent at the next flush. One goroutine uses it.
+// statsd sends lines to statsd over TCP or, with Datadog's tags, over UDP. Unsent lines are sent at the next
+// flush. Not safe for concurrent use.
 type statsd struct {
 	network, address string
 	dog              bool
@@ -32,7 +32,7 @@ type statsd struct {
 	err   error // of this flush
 }
 
-// sending is the last byte of a line, and what to note when it is sent.
+// sending is the last byte of a line, and the value to note when it is sent.
 type sending struct {
 	end   int
 	noted *uint64
@@ -45,7 +45,7 @@ const (
 	// A datagram of this size fits into a frame of Ethernet.
 	datagram  = 1432
 	tcpPacket = 64 << 10
-	// mostTimes bounds the lines about times of a method in a flush. More of them are sampled.
+	// mostTimes bounds the lines about times of a method in a flush. Beyond that, they are sampled.
 	mostTimes = 1000
 )
 
@@ -79,7 +79,7 @@ func newStatsd(c *config.EnvoyStats, tags []tag) (*statsd, error) {
 	return d, nil
 }
 
-// flush sends what has changed since it was last sent, and all gauges.
+// flush sends all changes since the last sending, and all gauges.
 func (d *statsd) flush(groups []*group, gauges []gauge, methods map[string]*method) error {
 	d.err = d.connect()
 	for _, g := range groups {
@@ -100,9 +100,8 @@ func (d *statsd) flush(groups []*group, gauges []gauge, methods map[string]*meth
 	return d.err
 }
 
-// times sends a line for each call since the last flush. If there are too many, it sends lines for
-// a part of them, which are evenly distributed over the sorted times, and says for how many each
-// line stands.
+// times sends a line for each call since the last flush. If there are too many, it sends lines for some of
+// them, evenly distributed over the sorted times, each with the number of calls for which it stands.
 func (d *statsd) times(m *method) {
 	var counts [timeBuckets]uint64
 	total := uint64(0)

@@ -10,7 +10,7 @@ import (
 // used from many goroutines at once.
 type times struct {
 	n [timeBuckets]atomic.Uint64
-	// sent is what statsd has of n. Run alone uses it.
+	// sent is the part of n that statsd has. Only Run uses it.
 	sent [timeBuckets]uint64
 }
 
@@ -37,8 +37,8 @@ func timeOf(bucket int) uint64 {
 	return (uint64(bucket-e*exactTimes)<<e + uint64(bucket-e*exactTimes+1)<<e) / 2
 }
 
-// quantiles returns the number of durations, their sum, and at each of at, which ascend from 0 to 1,
-// the duration below which that part of them is. All in µs.
+// quantiles returns the number of durations, their sum and their quantiles at each of at, which ascend from 0
+// to 1. All in µs.
 func (t *times) quantiles(at ...float64) (n, sum uint64, quantiles []uint64) {
 	var counts [timeBuckets]uint64
 	for i := range counts {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Address is the address of the connection of a call. It is invalid if the connection has none, as
-// that of a unix socket.
+// Address is the address of a call's connection. It is invalid if the connection has none, as for a unix
+// socket.
 func Address(ctx context.Context) netip.Addr {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(*net.TCPAddr); ok {
