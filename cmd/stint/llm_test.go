@@ -356,17 +356,18 @@ func must[T any](v T, err error) T {
 func TestLLMReadme(t *testing.T) {
 	t.Parallel()
 	l := startLLM(t)
-	text, err := os.ReadFile(llmExample + "README.md")
-	if err != nil {
-		t.Fatal(err)
+	var commands []string
+	for _, b := range codeBlocks(readText(t, llmExample+"README.md")) {
+		if b.is("sh") {
+			commands = append(commands, b.body)
+		}
 	}
-	commands := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	if len(commands) != 3 || commands[0][1] != "go run ./examples/llm\ngo run ./cmd/stint serve --config examples/llm/stint.yaml\n" {
+	if len(commands) != 3 || commands[0] != "go run ./examples/llm\ngo run ./cmd/stint serve --config examples/llm/stint.yaml\n" {
 		t.Fatalf("commands: %q", commands)
 	}
 	quoted := regexp.MustCompile(`-([Hd]) '([^']*)'`)
 	var curls int
-	for line := range strings.Lines(commands[1][1] + commands[2][1]) {
+	for line := range strings.Lines(commands[1] + commands[2]) {
 		path, isCurl := strings.CutPrefix(strings.TrimPrefix(strings.TrimPrefix(line, "curl -i "), "curl -N "), "localhost:8080")
 		if !isCurl {
 			continue
@@ -390,8 +391,8 @@ func TestLLMReadme(t *testing.T) {
 			t.Errorf("%s tokens are left", left)
 		}
 	}
-	if curls != 2 || !strings.Contains(commands[1][1], `key show --rule openai --key "$(printf key-1 | sha256sum | cut -d' ' -f1)"`) {
-		t.Errorf("%d requests: %s", curls, commands[1][1])
+	if curls != 2 || !strings.Contains(commands[1], `key show --rule openai --key "$(printf key-1 | sha256sum | cut -d' ' -f1)"`) {
+		t.Errorf("%d requests: %s", curls, commands[1])
 	}
 	l.used(openAIForm, "key-1", 63)
 	l.used(anthropicForm, "key-1", 63)

@@ -35,7 +35,7 @@ func TestReadmeInstalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```sh\n([^`]*" + downloads + ".*?)```").FindSubmatch(readme)
+	block := regexp.MustCompile("(?s)```sh[^\n]*\n([^`]*" + downloads + ".*?)```").FindSubmatch(readme)
 	if block == nil {
 		t.Fatal("the README does not say how to have Stint")
 	}
