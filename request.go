@@ -122,7 +122,7 @@ func (a *Ask) Units() int64 {
 	return max(1, a.Cost)
 }
 
-// holds tells whether a request with a Hold holds units by a.
+// holds reports whether a request with a Hold holds units by a.
 func (a *Ask) holds() bool { return a.Limit != nil && a.Limit.IsHeld() && a.Units() > 0 }
 
 // check returns an error that wraps ErrRequest if r breaks a rule stated with
@@ -209,7 +209,7 @@ func (a *Ask) conflict() error {
 	return fmt.Errorf("stint: %w: key %q has two penalties named %q with different numbers", ErrRequest, limittext.Clip(a.Key), a.Penalty.spec.Name)
 }
 
-// sharesRecord tells whether a and b are punished together.
+// sharesRecord reports whether a and b share a record.
 func (a *Ask) sharesRecord(b *Ask) bool {
 	return a.Penalty != nil && b.Penalty != nil && a.Penalty.id == b.Penalty.id && a.Key == b.Key
 }

@@ -136,6 +136,7 @@ func (f *Format) CodeOf(usual int) int {
 	return f.parts.Code
 }
 
+// MessageOf returns the message of a gRPC status; v has the usual one.
 func (f *Format) MessageOf(v *Values) string {
 	if f == nil || f.parts.Message == nil {
 		return v.Message
