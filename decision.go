@@ -107,10 +107,9 @@ type Decision struct {
 	// Only a LeakyBucket has delays. A Request has the longest Delay of its asks.
 	Delay time.Duration
 	// Penalty is the penalty under which this refusal of Key counted as a violation, or
-	// which imposed the ban. nil: none. Of several penalties and keys, Penalty and Key have
-	// the gravest outcome; of several bans, the longest; of equals, they are those of the
-	// first ask. Limit is then the strictest of the limits that led to it, and RetryAfter
-	// the longest of all.
+	// which imposed the ban. nil: none. Of several penalties and keys, these are the ones with the
+	// gravest outcome; of several bans, those of the longest; of equals, those of the first ask.
+	// Limit is then the strictest of the limits that led to it, and RetryAfter the longest of all.
 	Penalty *Penalty
 	// Violations is how many violations of Key count under Penalty, this one
 	// among them. The violation that imposes a ban is the BanAfter-th, and after it

@@ -357,8 +357,8 @@ func (l *Limiter) takeSome(ctx context.Context, rs []Request, answers []Answer, 
 // Refund returns n of the units that d took, say because the request was cancelled. d is
 // the decision that allowed it, about one limit: for a request with several asks, refund
 // the Decision of each. The units go back at once to where they were taken (Decision.By); a
-// decision ByPolicy took none. No more becomes available than an unused key has. The error
-// wraps ErrRequest if d is a denial, and ErrUnsupported if the Store cannot refund.
+// decision ByPolicy took none. No more becomes available than an unused key has. The error wraps
+// ErrRequest if d is not Allowed, and ErrUnsupported if the Store cannot refund.
 //
 // Do not refund units of a LeakyBucket whose delays callers wait out: a unit is a place in
 // the queue, later requests keep their places, and a new one would leave together with one

@@ -32,8 +32,7 @@ type PenaltySpec struct {
 	MaxBan time.Duration
 }
 
-// NewPenalty makes a Penalty. It never changes and may be used from many goroutines at
-// once.
+// Penalty is made by NewPenalty, never changes, and may be used from many goroutines at once.
 type Penalty struct {
 	spec    PenaltySpec
 	id      string

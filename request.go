@@ -43,7 +43,7 @@ type Ask struct {
 	// By is, in a refund, the Decision.By of the ask that took the units. Take ignores
 	// it.
 	By Source
-	// Unit is what Limit counts, such as "tokens", for responses about the answer, as of
+	// Unit is what Limit counts, such as "tokens", for reports of the answer, as in the headers of
 	// httplimit.Budget. It has no effect on decisions. "": not known.
 	Unit string
 }
@@ -51,7 +51,7 @@ type Ask struct {
 // OnError says how an ask is decided if the Store cannot decide it and a fleet.Fallback is around the
 // Store, as around that of redislimit.Open. It can be set in an Ask, in a Guard or
 // httplimit.Middleware, and in the Limiter; docs/reliability.md says which one wins. The zero OnError
-// is not set: if none is set, it is OnErrorLocal.
+// means not set; if none is set, it is OnErrorLocal.
 type OnError uint8
 
 // If you add one, name it in String and package rules' documentation.
@@ -122,7 +122,7 @@ func (a *Ask) Units() int64 {
 	return max(1, a.Cost)
 }
 
-// holds tells whether a request with a Hold holds units by a.
+// holds reports whether a request with a Hold holds units by a.
 func (a *Ask) holds() bool { return a.Limit != nil && a.Limit.IsHeld() && a.Units() > 0 }
 
 // check returns an error that wraps ErrRequest if r breaks a rule stated with
@@ -209,7 +209,7 @@ func (a *Ask) conflict() error {
 	return fmt.Errorf("stint: %w: key %q has two penalties named %q with different numbers", ErrRequest, limittext.Clip(a.Key), a.Penalty.spec.Name)
 }
 
-// sharesRecord tells whether a and b are punished together.
+// sharesRecord reports whether a and b share a record.
 func (a *Ask) sharesRecord(b *Ask) bool {
 	return a.Penalty != nil && b.Penalty != nil && a.Penalty.id == b.Penalty.id && a.Key == b.Key
 }

@@ -127,9 +127,9 @@ func (r *Reservation) ID() HoldID {
 }
 
 // Settle ends the reservation and charges the final cost of the request, also if that is more
-// than was held: see Spec.Debt. cost is one number for all held limits; or one for each ask of
-// the request, in their order, with those of asks that hold nothing ignored; or none, which
-// charges the held units. Under an InFlight limit nothing is charged.
+// than was held: see Spec.Debt. cost is one number for all held limits; or one for each ask of the
+// request, in their order (ignored if the ask holds nothing); or none, which charges the held
+// units. Under an InFlight limit nothing is charged.
 //
 // The first call of Settle or Cancel ends the reservation; further calls return nil. A settlement
 // that the Store has not answered when ctx is done is kept, as far as 32 MiB suffice, and sent

@@ -190,7 +190,7 @@ type Inspector interface {
 // Stored is what a Store keeps for a key under a limit. The zero Stored means that nothing
 // counts any more.
 type Stored struct {
-	// Held tells whether units are in use.
+	// Held reports whether units are in use.
 	Held bool
 	// Idle is how long ago the key was last charged under the limit. Refused requests,
 	// peeks and refunds are not charges.

@@ -20,8 +20,8 @@ type seen struct {
 	retry   time.Duration
 }
 
-// saw makes a seen from d, an answer decided at an instant about so many units. Only the Store that
-// counts for all knows the Remaining.
+// saw makes a seen from d, an answer decided at an instant about units. Only the Store
+// that counts for all knows the Remaining.
 func saw(d *Decision, units int64, at time.Time) seen {
 	s := seen{limit: d.Limit, at: at, remaining: d.Remaining, reset: d.ResetAfter, held: d.Held > 0 && d.Limit.spec.Algorithm != InFlight}
 	switch {

@@ -241,7 +241,7 @@ func (w *waiting) ask(ctx context.Context) (held *Reservation, d Decision, err e
 }
 
 // refused puts w into the lines of the limits that refused it by d, which was decided at an instant. It
-// returns an error if waiting is no use.
+// returns an error if waiting does not help.
 func (w *waiting) refused(ctx context.Context, d *Decision, at time.Time, took time.Duration) error {
 	err := refusedFor(ctx, d)
 	if w.place == nil && err == nil {

@@ -83,7 +83,7 @@ func (c *heldConn) Close() error {
 	return c.ReadWriteCloser.Close()
 }
 
-// httputil.ReverseProxy calls CloseWrite when the other side has finished writing.
+// CloseWrite is called by httputil.ReverseProxy when the other side has finished writing.
 func (c *heldConn) CloseWrite() error {
 	if w, ok := c.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

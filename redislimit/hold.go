@@ -46,7 +46,8 @@ func (s *Store) addHeldKeys(b *batch, subject string, l *stint.Limit) {
 	b.holds = true
 }
 
-// From brokenHolds on, a script's code means a key of holds that is not readable: see algo.Head.
+// brokenHolds is the first of a script's codes for a key of holds that is not readable: see
+// algo.Head.
 const brokenHolds = 6
 
 func (s *Store) countKey(a *stint.Ask, held bool) string {

@@ -11,8 +11,8 @@ import (
 type Call struct {
 	// Method is the full name of the method: "/acme.items.v1.Items/Get".
 	Method string
-	// Peer is the address of the connection, which behind a proxy is the proxy's. Zero: there
-	// is none, as over a Unix socket, or the call is outgoing.
+	// Peer is the address of the connection, which behind a proxy is the proxy's. Zero: none, as
+	// over a Unix socket, or the call is outgoing.
 	Peer netip.Addr
 	// Target is the server of an outgoing call: the target of a grpc.ClientConn, or the host
 	// of a URL. "": the call is incoming.

@@ -1,14 +1,13 @@
-// Package address says which client an address is, and which clients a network holds.
+// Package address says which client an address stands for, and which clients a network contains.
 //
-// An IPv4 client may arrive as IPv6: mapped (::ffff:0:0/96), through NAT64 (RFC 6052), by 6to4
-// (RFC 3056) or by Teredo (RFC 4380). It is still one client, and counts as its IPv4 address:
-// behind NAT64, all clients would otherwise share one IPv6 network, and no network of IPv4 would
-// hold them.
+// An IPv4 client may arrive as IPv6: mapped (::ffff:0:0/96), through NAT64 (RFC 6052), by 6to4 (RFC
+// 3056) or by Teredo (RFC 4380). It is still one client, and counts as its IPv4 address: otherwise
+// all clients behind NAT64 would share one IPv6 network, and no IPv4 network would contain them.
 //
-// The host itself makes up its 6to4 or Teredo address. If the IPv4 address in it is not one of the
-// Internet (private, shared, loopback, link-local, multicast, reserved or of 0.0.0.0/8), it stays
-// IPv6. So nobody is taken for a proxy at 10.0.0.1 by the name of 2002:a00:1::1. The ranges for
-// documentation, such as 203.0.113.0/24, count as addresses of the Internet.
+// The host itself makes up its 6to4 or Teredo address. If the IPv4 address in it is not public
+// (private, shared, loopback, link-local, multicast, reserved or of 0.0.0.0/8), it stays IPv6. So
+// nobody can pass as a proxy at 10.0.0.1 with the address 2002:a00:1::1. The ranges for
+// documentation, such as 203.0.113.0/24, count as public.
 package address
 
 import (
@@ -16,12 +15,12 @@ import (
 	"net/netip"
 )
 
-// NAT64 are a network's own prefixes of NAT64, beside the well-known 64:ff9b::/96. Those that Check
-// refuses have no effect. nil: there are none.
+// NAT64 are a network's own NAT64 prefixes, besides the well-known 64:ff9b::/96. Those that Check
+// refuses have no effect. nil: none.
 type NAT64 []netip.Prefix
 
-// Plain is a as clients are compared, counted and shown: without a zone, and as IPv4 if it embeds an
-// IPv4 address. The zero Addr stays.
+// Plain is the form of a in which clients are compared, counted and shown: without a zone, and as
+// IPv4 if it embeds an IPv4 address. The zero Addr stays.
 func Plain(a netip.Addr) netip.Addr { return NAT64(nil).Plain(a) }
 
 // Plain is the function Plain, with the prefixes n too.
@@ -47,8 +46,8 @@ func (n NAT64) Plain(a netip.Addr) netip.Addr {
 	return a
 }
 
-// Counted is the key of a client: an IPv4 address, or the network of an IPv6 address, with so many
-// bits, such as 2001:db8:1:2::/64. With ipv6Bits outside 1 to 128 they are 64. Empty: a is the zero Addr.
+// Counted is the key of a client: an IPv4 address, or the network of ipv6Bits of an IPv6 address, such as
+// 2001:db8:1:2::/64. ipv6Bits outside 1 to 128 count as 64. Empty: a is the zero Addr.
 func Counted(a netip.Addr, ipv6Bits int) string {
 	a = Plain(a)
 	switch {
@@ -63,24 +62,24 @@ func Counted(a netip.Addr, ipv6Bits int) string {
 	return string(netip.PrefixFrom(a, ipv6Bits).Masked().AppendTo(make([]byte, 0, 48)))
 }
 
-// embedding is a prefix whose addresses have an IPv4 address in them. The zero embedding is none.
+// embedding is a prefix whose addresses contain an IPv4 address. The zero embedding: none.
 type embedding struct {
 	prefix     netip.Prefix
 	name       string
 	at         int  // the bit where the IPv4 address begins
 	split      bool // it goes around the octet of bits 64 to 71, which must be zero
 	inverted   bool // its bits are
-	globalOnly bool // it must be an address of the Internet
+	globalOnly bool // it must be public
 }
 
-// The embeddings that everyone knows. The function known has their prefixes, too.
+// The well-known embeddings. The function known has their prefixes, too.
 var (
 	wellKnown = embedding{prefix: netip.MustParsePrefix("64:ff9b::/96"), name: "NAT64", at: 96}
 	sixToFour = embedding{prefix: netip.MustParsePrefix("2002::/16"), name: "6to4", at: 16, globalOnly: true}
 	teredo    = embedding{prefix: netip.MustParsePrefix("2001::/32"), name: "Teredo", at: 96, inverted: true, globalOnly: true}
 )
 
-// known returns the embedding of those that everyone knows that an address is in; nil: none.
+// known returns the well-known embedding that contains an address; nil: none.
 func known(b [16]byte) *embedding {
 	switch high := binary.BigEndian.Uint64(b[:]); {
 	case high == 0x0064_ff9b<<32 && binary.BigEndian.Uint32(b[8:]) == 0:
@@ -111,7 +110,7 @@ func isNAT64Length(bits int) bool {
 	return false
 }
 
-// read returns the IPv4 address of b, which is in e; false: b is to stay IPv6.
+// read returns the IPv4 address of b, which is in e; false: b stays IPv6.
 func (e *embedding) read(b [16]byte) (v4 netip.Addr, ok bool) {
 	if !e.fits(b) {
 		return v4, false
@@ -120,7 +119,7 @@ func (e *embedding) read(b [16]byte) (v4 netip.Addr, ok bool) {
 	return v4, !e.globalOnly || isGlobal(v4)
 }
 
-// fits reports whether b, which is in e, has an IPv4 address. In the zero embedding none has.
+// fits reports whether b, which is in e, has an IPv4 address. It is false for the zero embedding.
 func (e *embedding) fits(b [16]byte) bool { return e.at > 0 && (!e.split || b[8] == 0) }
 
 func (e *embedding) extract(b [16]byte) netip.Addr {
@@ -139,7 +138,7 @@ func (e *embedding) extract(b [16]byte) netip.Addr {
 	return netip.AddrFrom4(v4)
 }
 
-// notGlobal are the IPv4 networks that are not of the Internet.
+// notGlobal are the IPv4 networks that are not public.
 var notGlobal = [...]netip.Prefix{
 	ipv4(0, 0, 8), ipv4(10, 0, 8), ipv4(100, 64, 10), ipv4(127, 0, 8),
 	ipv4(169, 254, 16), ipv4(172, 16, 12), ipv4(192, 168, 16), ipv4(224, 0, 3),

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// PlainNetwork is p as a network of what Plain returns: without bits beyond its prefix, and as IPv4
-// if it says which IPv4 addresses are embedded. A network that says nothing of them, such as
-// 2002::/16 or 64:ff9b::/96, stays IPv6: lists of what should not be seen on the Internet have it,
+// PlainNetwork is p as a network of Plain addresses: without bits beyond its prefix, and as IPv4 if
+// it determines the embedded IPv4 addresses. A network that does not, such as 2002::/16 or
+// 64:ff9b::/96, stays IPv6: lists of networks that should not appear on the Internet contain it,
 // and 0.0.0.0/0 would be everyone. See Hollow.
 func PlainNetwork(p netip.Prefix) netip.Prefix { return NAT64(nil).PlainNetwork(p) }
 
@@ -27,8 +27,8 @@ func (n NAT64) PlainNetwork(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// Hollow says why p, which PlainNetwork returned, does not hold the clients that it seems to; empty:
-// it does. They are those whose IPv6 addresses embed IPv4 addresses.
+// Hollow says why p, a PlainNetwork, does not contain the clients that it seems to, whose IPv6
+// addresses embed IPv4 addresses; empty: it does.
 func (n NAT64) Hollow(p netip.Prefix) string {
 	if !p.Addr().Is6() {
 		return ""
@@ -71,7 +71,7 @@ func (e *embedding) network(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(e.extract(b), min(max(said, 0), 32)).Masked()
 }
 
-// maps reports whether all of v4, and not all of IPv4, is what addresses in e count as.
+// maps reports whether addresses in e count as all of v4, which is not all of IPv4.
 func (e *embedding) maps(v4 netip.Prefix) bool {
 	return v4.Bits() > 0 && !(e.globalOnly && slices.ContainsFunc(notGlobal[:], v4.Overlaps))
 }
@@ -81,7 +81,7 @@ func holds(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// Check says why p cannot be one of NAT64, beside others that can.
+// Check says why p cannot be a NAT64 prefix together with n.
 func (n NAT64) Check(p netip.Prefix) error {
 	if !p.Addr().Is6() || p.Addr().Is4In6() {
 		return fmt.Errorf("%s: want a prefix of IPv6, such as 2001:db8:64::/96", p)
@@ -111,5 +111,5 @@ func (n NAT64) Check(p netip.Prefix) error {
 	return nil
 }
 
-// mapped is what Addr.Unmap undoes.
+// mapped is the embedding that Addr.Unmap removes.
 var mapped = embedding{prefix: netip.MustParsePrefix("::ffff:0:0/96"), name: "IPv4 mapped to IPv6"}

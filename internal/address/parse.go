@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Parse reads an address as a person may write it: blanks and brackets around it do not count. An
-// error shows the right spelling where one can be told.
+// Parse reads an address as a person may write it, ignoring blanks and brackets around it. An error
+// shows the right spelling if it is known.
 func Parse(text string) (netip.Addr, error) {
 	text = bare(text)
 	a, err := netip.ParseAddr(text)
@@ -29,7 +29,7 @@ func Parse(text string) (netip.Addr, error) {
 }
 
 // ParseNetwork reads a network such as 10.0.0.0/8, or one address, as Parse does, and returns its
-// PlainNetwork. A zone of an address does not count.
+// PlainNetwork. It ignores a zone.
 func (n NAT64) ParseNetwork(text string) (netip.Prefix, error) {
 	text = bare(text)
 	p, err := netip.ParsePrefix(text)
@@ -58,12 +58,12 @@ func (n NAT64) ParseNetwork(text string) (netip.Prefix, error) {
 	return netip.Prefix{}, errNetwork
 }
 
-// ErrAddress is the error of Parse where no right spelling is known.
+// ErrAddress is the error of Parse if no right spelling is known.
 var ErrAddress = errors.New("want an IP address such as 192.0.2.1")
 
 var errNetwork = errors.New("must be a network such as 10.0.0.0/8, or an address")
 
-// zeros is the error for numbers that begin with zeros, without which a is written right.
+// zeros is the error for numbers with leading zeros, without which a would be right.
 func zeros(a netip.Addr, right fmt.Stringer) error {
 	if a.Is4() {
 		return fmt.Errorf("a number that begins with 0 may be octal: write %s", right)
@@ -80,7 +80,7 @@ func bare(text string) string {
 	return text
 }
 
-// withoutZeros is text without zeros that begin longer numbers.
+// withoutZeros is text without leading zeros of numbers.
 func withoutZeros(text string) string {
 	var b strings.Builder
 	begins := true

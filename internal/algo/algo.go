@@ -3,10 +3,9 @@
 // reads a clock, does I/O or uses a float, so the same numbers come out of the
 // Go below and of the Lua beside it, which Redis runs (see Script).
 //
-// Deciding has two steps, because a request may face several limits and is
-// charged under all of them or under none: Look says what is in use now, and
-// Settle, once it is known whether the request as a whole is allowed, charges
-// it and reports.
+// Deciding has two steps, because a request may have several limits and is charged under all of
+// them or under none: Look returns the current usage, and Settle, once it is known whether the
+// request as a whole is allowed, charges it and returns the verdict.
 package algo
 
 import (
@@ -25,7 +24,7 @@ const (
 	FixedWindow
 	SlidingLog
 	SlidingWindow
-	InFlight // has no state: nothing but holds
+	InFlight // has no state, only holds
 )
 
 var kindNames = [...]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight"}
@@ -53,46 +52,46 @@ const Never = -1
 // step is how far a clock may be behind without having jumped, however short the window, µs.
 const step = 1_000_000
 
-// State is what a store remembers of one key under one limit; zero: unused. Which fields count
-// depends on the algorithm. Plans of it must be of one kind, period and number of sub-windows.
+// State is a store's data of one key under one limit; zero: unused. Which fields count depends on
+// the algorithm. Plans of it must be of one kind, period and number of sub-windows.
 type State struct {
 	Last int64 // the instant of the last charge, µs since 1970
-	// Used is what a fixed window's last window took, a bucket's level at Last in parts of a unit,
-	// the sum of a sliding window's Counts, or the running sum before a log's first mark.
+	// Used is the units taken in a fixed window's last window, a bucket's level at Last in parts of
+	// a unit, the sum of a sliding window's Counts, or the running sum before a log's first mark.
 	Used   int64
 	Amount int64   // buckets: the amount that Used was computed under
 	Tick   int64   // buckets: the tick that Used was computed under
-	Counts []int64 // sliding window: what each of its Buckets+1 sub-windows took, that of Last first; nil: nothing
-	Marks  []Mark  // sliding log: what was admitted, oldest first
+	Counts []int64 // sliding window: units of each of its Buckets+1 sub-windows, that of Last first; nil: none
+	Marks  []Mark  // sliding log: admitted units, oldest first
 }
 
 // IsZero reports whether s is unused because nothing was ever charged, or all was refunded.
 func (s *State) IsZero() bool { return s.Used == 0 && len(s.Counts) == 0 && len(s.Marks) == 0 }
 
-// Mark is an instant at which a sliding log admitted something.
+// Mark is an instant at which a sliding log admitted units.
 type Mark struct {
 	At  int64 // µs since 1970
 	Sum int64 // running sum of the units admitted up to and with this mark; wraps
 }
 
-// View is what a State comes to at one instant.
+// View is a State as seen at one instant.
 type View struct {
 	Now  int64 // the instant in µs, not before State.Last unless that is as if unused
-	Used int64 // what is in use: parts of a unit for buckets, units otherwise
-	// Of a limit that is held: how many units are, until when (µs from the instant asked),
-	// and whether there is no place for another hold.
+	Used int64 // usage: parts of a unit for buckets, units otherwise
+	// For a held limit: held units, for how long (µs from the instant asked), and whether there is
+	// no room for another hold.
 	Held, HeldFor int64
 	Crowded       bool
-	// Of a sliding window: the sub-window of Now, how many sub-windows before it
-	// the last charge was, and the count of the sub-window that is leaving.
+	// For a sliding window: the sub-window of Now, how many sub-windows before it the last charge
+	// was, and the count of the sub-window that is leaving.
 	sub, later, old int64
-	first           int64 // of a sliding log, the index of the oldest mark that still counts
+	first           int64 // for a sliding log, the index of the oldest mark that still counts
 }
 
 // Verdict is one limit's answer. Durations are µs.
 type Verdict struct {
 	Allowed   bool
-	Busy      bool // what is held refuses, and Retry is a hint
+	Busy      bool // holds refuse, and Retry is a hint
 	Remaining int64
 	Retry     int64 // 0 if allowed, else the wait, or Never
 	Reset     int64
@@ -111,8 +110,9 @@ func (d *Verdict) StricterThan(e *Verdict) bool {
 	return uint64(d.Retry) > uint64(e.Retry) // Never is the longest
 }
 
-// Look rolls s forward to now (µs) without changing it. A clock that is behind waits at the last
-// charge; by more than a period and a second, it has jumped, and s is as if unused.
+// Look rolls s forward to now (µs) without changing it. If the clock is behind, now is the last
+// charge's instant; if it is behind by more than a period and a second, it has jumped, and s is as
+// if unused.
 func (p *Plan) Look(s *State, now int64) View {
 	now, counts := p.instant(s.Last, now)
 	if !counts {
@@ -136,8 +136,8 @@ func (p *Plan) Look(s *State, now int64) View {
 	}
 }
 
-// instant is when a state is looked at. counts is false where its charge lies so far ahead that
-// it is void.
+// instant returns the instant for a state. counts is false if its charge is so far ahead that it is
+// void.
 func (p *Plan) instant(last, now int64) (at int64, counts bool) {
 	if last <= now {
 		return now, true
@@ -152,13 +152,13 @@ func (p *Plan) instant(last, now int64) (at int64, counts bool) {
 	return last, true
 }
 
-// Fits tells whether a request of cost n would be allowed at v. n ≥ 0.
+// Fits reports whether a request of cost n would be allowed at v. n ≥ 0.
 func (p *Plan) Fits(v *View, n int64) bool {
 	return n <= p.Capacity-v.Held && v.Used+(v.Held+n)*p.Unit <= p.Full && !v.Crowded
 }
 
-// Settle ends a decision: v is what Look gave for s. Where the whole request is
-// allowed, s is charged with n units; a cost of 0 changes nothing.
+// Settle ends a decision: v is what Look gave for s. If the whole request is allowed, s is charged
+// with n units; a cost of 0 changes nothing.
 func (p *Plan) Settle(s *State, v *View, n int64, allowed bool) Verdict {
 	d := p.judge(s, v, n, allowed)
 	if allowed && n > 0 {
@@ -183,7 +183,7 @@ func (p *Plan) Left(v *View) int64 {
 	return left
 }
 
-// judge is the Verdict, but for what depends on the charge.
+// judge is the Verdict without the fields that depend on the charge.
 func (p *Plan) judge(s *State, v *View, n int64, allowed bool) (d Verdict) {
 	if d.Allowed = allowed; allowed {
 		if p.Kind == LeakyBucket {
@@ -202,8 +202,8 @@ func (p *Plan) judge(s *State, v *View, n int64, allowed bool) (d Verdict) {
 	return d
 }
 
-// Longest is how long a key that was charged under p alone takes at most until it is unused, µs: a
-// bucket with all the debt that it may have.
+// Longest is the longest time, in µs, until a key charged only under p is unused: for a bucket,
+// with all the debt that it may have.
 func (p *Plan) Longest() int64 {
 	switch p.Kind {
 	case InFlight:
@@ -263,7 +263,7 @@ func (p *Plan) reset(s *State, v *View) int64 {
 }
 
 // Unused is the instant (µs) from which s, which is not zero, counts for nothing under any amount: a
-// store may then drop it. A bucket's level falls by the amount that it was charged under.
+// store may drop it then. A bucket's level falls at the rate that it was charged under.
 func (p *Plan) Unused(s *State) int64 {
 	own := *p
 	if p.IsBucket() {
@@ -275,8 +275,8 @@ func (p *Plan) Unused(s *State) int64 {
 }
 
 // Refund returns n ≥ 0 units at now (µs), the newest first, and reports whether s is empty, and zero,
-// now. The last charge's instant stays, and so does what no longer counts, since a clock may step
-// back.
+// now. The last charge's instant stays, and so do units that no longer count, because a clock may
+// step back.
 func (p *Plan) Refund(s *State, now, n int64) (emptied bool) {
 	v := p.Look(s, now)
 	if v.Used == 0 || n == 0 {
@@ -302,8 +302,8 @@ func (p *Plan) Refund(s *State, now, n int64) (emptied bool) {
 	return emptied
 }
 
-// DropOldest is Refund from the oldest on, for a copy of a count where n units have left: what stays
-// leaves the copy no sooner. Of the leaving sub-window it takes all or nothing.
+// DropOldest is Refund with the oldest units first, for a copy of a count that n units have left:
+// the rest leaves the copy no sooner. From the leaving sub-window it takes all or nothing.
 func (p *Plan) DropOldest(s *State, now, n int64) (emptied bool) {
 	v := p.Look(s, now)
 	switch {

@@ -9,9 +9,9 @@ import (
 // parts. A leaky bucket also says how long a request waits to leave (Verdict.Delay).
 
 // level is the level at the last charge, in p's parts. A level of another amount is rounded up,
-// perhaps above p's capacity, up to 2^52 parts. What had run dry under its own amount stays
-// unused, since a store may have dropped it. Where p's ticks are longer, nothing flows out in the
-// rest of the charge's tick: two limits, one with shorter ticks, would else let out twice as
+// perhaps above p's capacity, up to 2^52 parts. A bucket that was empty under its own amount stays
+// unused, because a store may have dropped it. If p's ticks are longer, nothing flows out in the
+// rest of the charge's tick: otherwise two limits, one with shorter ticks, would let out twice as
 // much.
 func (p *Plan) level(s *State, now int64) int64 {
 	if s.Used == 0 || s.Amount == p.Amount && s.Tick == p.Tick {
@@ -28,8 +28,8 @@ func (p *Plan) level(s *State, now int64) int64 {
 	return level
 }
 
-// fall is what is left of a level after so many ticks. It compares the product of 128 bits, so
-// that it cannot overflow.
+// fall is the rest of a level after ticks. It compares a product of 128 bits, so it cannot
+// overflow.
 func fall(level, rate, ticks int64) int64 {
 	if hi, fell := bits.Mul64(uint64(rate), uint64(ticks)); hi == 0 && fell < uint64(level) {
 		return level - int64(fell)
@@ -50,7 +50,7 @@ func mulDivUp(a, b, c int64) int64 {
 	return int64(min(q, Exact))
 }
 
-// drain is how long level parts take to flow out, in µs; at most Exact (142 years).
+// drain is how long it takes until level parts have flowed out, in µs; at most Exact (142 years).
 func (p *Plan) drain(level int64) int64 {
 	if p.Rate != 1 {
 		level = quotient(level+p.Rate-1, p.Rate)
@@ -58,22 +58,22 @@ func (p *Plan) drain(level int64) int64 {
 	return min(level*p.Tick, Exact)
 }
 
-// LevelAt is the level, in parts, behind which a request waits so long, µs; at most Exact.
+// LevelAt is the level, in parts, at which a request waits for delay µs; at most Exact.
 func (p *Plan) LevelAt(delay int64) int64 { return mulDivUp(delay/p.Tick, p.Rate, 1) }
 
-// Raise makes the level of a bucket, in parts, what is in use at v. It returns how long it takes to
-// flow out, µs.
+// Raise sets the usage at v of a bucket to level, in parts. It returns how long that takes to flow
+// out, µs.
 func (p *Plan) Raise(s *State, v *View, level int64) (reset int64) {
 	v.Used = level
 	*s = p.SmallState(v.Now, level)
 	return p.reset(s, v)
 }
 
-// Flow is how long so many units take to flow out of a bucket, µs; at most Exact ticks.
+// Flow is how long units take to flow out of a bucket, µs; at most Exact ticks.
 func (p *Plan) Flow(units int64) int64 { return mulDivUp(units, p.Unit, p.Rate) * p.Tick }
 
-// WithDelay is p for a request of cost n that waits at most so long: Full of a leaky bucket is lower
-// then. Negative: none; 0: any, which is p itself. Other plans have no delay.
+// WithDelay returns p for a request of cost n that accepts at most this delay: a leaky bucket then
+// has a lower Full. Negative: no delay; 0: any delay, so p itself. Other plans have no delay.
 func (p *Plan) WithDelay(n int64, most time.Duration) *Plan {
 	if most == 0 {
 		return p
@@ -90,7 +90,7 @@ func (p *Plan) WithDelay(n int64, most time.Duration) *Plan {
 	return &q
 }
 
-// wait is the time from v until level parts have flowed out; v may lie within a tick.
+// wait is the time from v until level parts have flowed out; v may be within a tick.
 func (p *Plan) wait(v *View, level int64) int64 {
 	if level <= 0 {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Unit is how long the windows of a Calendar are.
+// Unit is the length of a Calendar's windows.
 type Unit uint8
 
 const (
@@ -16,15 +16,15 @@ const (
 	Year
 )
 
-// Calendar is a sequence of windows, each of which begins at the first instant of a local day in a
-// time zone. Where that day does not exist, it begins with the next that does. Equal Calendars are
-// one pointer, so that Plans can be compared. It may be used from many goroutines at once.
+// Calendar is a sequence of windows. Each begins at the first instant of a local day in a time zone
+// or, if that day does not exist, with the next that does. Equal Calendars are the same pointer, so
+// that Plans can be compared. It may be used from many goroutines at once.
 type Calendar struct {
 	unit   Unit
-	month  time.Month // of a year: in which it starts
-	day    int        // of a month or a year: the day; of a week: the time.Weekday
+	month  time.Month // for a year: its first month
+	day    int        // for a month or year: its first day; for a week: the time.Weekday
 	zone   *time.Location
-	recent atomic.Pointer[Window] // the window that was computed last
+	recent atomic.Pointer[Window] // the last computed window
 }
 
 // Window is from Start until before End, µs since 1970. Start is at least 0, as instants are.
@@ -45,9 +45,9 @@ var calendars struct {
 }
 
 // CalendarOf returns the calendar of a unit in a zone. day is, for Week, the time.Weekday with which
-// a week starts; for Month and Year a day of the month, in place of which the last is taken where the
-// month is shorter; month is for Year alone. What the unit does not need must be 0. Of zones with
-// equal names, the first is kept.
+// a week starts; for Month and Year a day of the month, or the last one if the month is shorter;
+// month is only for Year. Arguments that the unit does not need must be 0. Of zones with equal names,
+// the first is kept.
 func CalendarOf(unit Unit, zone *time.Location, month time.Month, day int) *Calendar {
 	key := calendarKey{unit, zone.String(), month, day}
 	calendars.Lock()
@@ -63,8 +63,8 @@ func CalendarOf(unit Unit, zone *time.Location, month time.Month, day int) *Cale
 	return c
 }
 
-// longest bounds the length of a window, µs. Two days are for clocks that are set: a place that
-// moves to the other side of the date line may have a day twice.
+// longest bounds the length of a window, µs. Two days are for clock changes: a place that moves
+// across the date line may have a day twice.
 func (c *Calendar) longest() int64 {
 	days := [...]int64{Day: 1, Week: 7, Month: 31, Year: 366}[c.unit]
 	return (days + 2) * secondsInDay * 1_000_000
@@ -83,8 +83,8 @@ func (c *Calendar) Window(now int64) Window {
 // Zone is the time zone of the local days.
 func (c *Calendar) Zone() *time.Location { return c.zone }
 
-// Around returns where the window before that of an instant begins, where its own and the next
-// begin, and where the next ends.
+// Around returns the starts of the window before an instant's, of its own and of the next, and the
+// end of the next.
 func (c *Calendar) Around(now int64) [4]int64 {
 	w := c.Window(now)
 	before := w.Start
@@ -100,7 +100,8 @@ func (c *Calendar) compute(now int64) Window {
 	second := now / 1_000_000
 	_, offset := time.Unix(second, 0).In(c.zone).Zone()
 	n := c.number(floorDiv(second+int64(offset), secondsInDay))
-	// A clock that is set back over midnight makes a local day end twice: what begins first counts.
+	// A clock that is set back over midnight makes a local day end twice: the first beginning
+	// counts.
 	start := c.begin(c.first(n))
 	for start > second {
 		n--
@@ -160,8 +161,8 @@ func dayOf(year int, month time.Month, day int) int64 {
 
 // begin is the first second at which the local date is a day or a later one.
 func (c *Calendar) begin(day int64) int64 {
-	midnight := day * secondsInDay // of a clock that shows UTC
-	// No zone is two days from UTC, so before this it was never the day.
+	midnight := day * secondsInDay // in UTC
+	// No zone is two days from UTC, so the day has not begun before this.
 	t := time.Unix(midnight-2*secondsInDay, 0).In(c.zone)
 	for {
 		_, offset := t.Zone()

@@ -10,7 +10,7 @@ func (p *Plan) windowEnd(v *View) int64 {
 	return p.Period - v.Now%p.Period
 }
 
-// Window is that of an instant, of a fixed window.
+// Window returns the window of an instant, for a fixed window.
 func (p *Plan) Window(now int64) Window {
 	if p.Calendar != nil {
 		return p.Calendar.Window(now)

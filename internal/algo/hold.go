@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Holds are records beside a State: while a request runs, what it holds counts, and what it did
-// cost is charged when it ends. Where a limit is held, its View has Held, HeldFor and Crowded.
+// Holds are records beside a State: the units that a request holds count while it runs, and its
+// final cost is charged when it ends. The View of a held limit has Held, HeldFor and Crowded.
 
-// MostHolds is how many records count under one key and limit.
+// MostHolds is the most records under one key and limit.
 const MostHolds = 4096
 
 // Held reports whether requests can hold units under p.
 func (p *Plan) Held() bool { return p.Hold > 0 }
 
 // SetDebt sets how many units above the capacity settlements and charges may use: 0, the default of
-// the algorithm; -1, none. Most is never more than exact arithmetic holds.
+// the algorithm; -1, none. Most never exceeds exact arithmetic.
 func (p *Plan) SetDebt(debt int64) error {
 	exact := int64(Exact-1) / p.Unit
 	if p.Kind == SlidingWindow {
@@ -52,7 +52,7 @@ func (p *Plan) Charge(s *State, v *View, n int64) int64 {
 	return n
 }
 
-// Standing is how s stands at v, as an answer to nobody's request.
+// Standing is the verdict about s at v without a request.
 func (p *Plan) Standing(s *State, v *View) (d Verdict) {
 	p.standing(s, v, &d)
 	return d

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// What the scripts are told of holds, and say of them; see protocol.go.
+// The protocol of the scripts for holds; see protocol.go.
 
 const (
 	formCalls  = 254
@@ -16,18 +16,18 @@ const (
 	calledRun  = 24
 )
 
-// Way is what a request does, if it is admitted, under a limit that is held.
+// Way is what an admitted request does under a held limit.
 type Way uint8
 
 // The numbers are part of the script's protocol.
 const (
 	WayCharge Way = iota // it is charged
 	WayHold              // it holds units
-	WayPeek              // neither: it is a peek, and asks whether one unit would fit
+	WayPeek              // neither: a peek, which asks whether one unit would fit
 	WayAsk               // neither: it asks whether its units would fit
 )
 
-// AppendHeldAsk is AppendAsk for a limit that is held. span is how long a hold lasts, µs.
+// AppendHeldAsk is AppendAsk for a held limit. span is how long a hold lasts, µs.
 func AppendHeldAsk(b []byte, p *Plan, penalty int, cost int64, way Way, span int64) []byte {
 	at := len(b)
 	b = AppendAsk(b, p, penalty, cost)
@@ -35,7 +35,8 @@ func AppendHeldAsk(b []byte, p *Plan, penalty int, cost int64, way Way, span int
 	return append56(append(b, byte(way)), span)
 }
 
-// AppendHoldID appends the identity of a hold: its random bytes first, by which a record is found.
+// AppendHoldID appends the identity of a hold, with its random bytes first, because records are
+// found by them.
 func AppendHoldID(b []byte, id [12]byte) []byte { return append(append(b, id[4:]...), id[:4]...) }
 
 // The actions of calls.
@@ -44,12 +45,12 @@ const (
 	CallRenew
 	CallRelease
 	CallCharge
-	CallRenewAgain // and makes a record that was lost again
+	CallRenewAgain // and makes a lost record again
 )
 
 // AppendCalls appends calls of one action about one key under p. Their count is 1. units, for
-// CallRenewAgain, are those of a record that is made again; span, µs, is how long holds last that are
-// renewed or released.
+// CallRenewAgain, are the units of a record that is made again; span, in µs, is how long renewed or
+// released holds last.
 func AppendCalls(b []byte, p *Plan, action byte, units, span int64) []byte {
 	kind := p.code()
 	if p.Held() {
@@ -63,22 +64,22 @@ func AppendCalls(b []byte, p *Plan, action byte, units, span int64) []byte {
 	return append56(append56(b, min(units, Exact)), span)
 }
 
-// AppendCost appends the cost of a call. Beside the requests go the identities of calls, then the cost
-// of all, or that of each.
+// AppendCost appends the cost of a call. The identities of calls are sent beside the requests, and
+// after them one cost for all, or one for each.
 func AppendCost(b []byte, cost int64) []byte { return append56(b, min(cost, Exact)) }
 
-// SetEachCost marks the calls at a place of b: they have a cost each.
+// SetEachCost marks the calls at a place of b as having a cost each.
 func SetEachCost(b []byte, place int) { b[place+3] |= eachCost }
 
-// HeldAnswer is how a count and its holds stood when a request came. The waits, µs, are only those
-// of limits whose states are not small.
+// HeldAnswer has a count and its holds when a request came. Only limits whose states are not small
+// have the waits, in µs.
 type HeldAnswer struct {
 	View
 	Retry, Reset int64
 	Holds        int64 // how many records count
 }
 
-// ReadHeld reads the answer to an ask whose limit is held and returns what follows it.
+// ReadHeld reads the answer to an ask under a held limit and returns the rest.
 func ReadHeld(s string) (a HeldAnswer, rest string, err error) {
 	if len(s) < heldSize {
 		return a, "", fmt.Errorf("answer of %d bytes: want %d", len(s), heldSize)
@@ -97,7 +98,7 @@ func (a *HeldAnswer) check() error {
 	return nil
 }
 
-// Hold adds n holds of so many units each.
+// Hold adds n holds with this number of units each.
 func (a *HeldAnswer) Hold(n, units, span int64) {
 	if n > 0 && units > 0 {
 		a.Held += n * units
@@ -106,14 +107,14 @@ func (a *HeldAnswer) Hold(n, units, span int64) {
 	}
 }
 
-// FitsHeld is Fits for a request of n units that does not only charge them.
+// FitsHeld is Fits for a request of n units under a held limit.
 func (p *Plan) FitsHeld(a *HeldAnswer, n int64, way Way) bool {
 	a.Crowded = way != WayCharge && a.Holds >= MostHolds
 	return p.Fits(&a.View, n)
 }
 
-// SettleHeld is Settle for what a script said. Of a state that is not small, what is said is after a
-// charge.
+// SettleHeld is Settle from a script's answer. For a state that is not small, the answer is that
+// after a charge.
 func (p *Plan) SettleHeld(a *HeldAnswer, n int64, way Way, span int64, allowed bool) (d Verdict) {
 	small := p.Small() || p.Kind == InFlight
 	d.Allowed = allowed || p.FitsHeld(a, n, way)
@@ -152,8 +153,8 @@ type Called struct {
 	Verdict
 }
 
-// ReadCalled reads the answer to the call of this place. The answer is runs of calls that found the same,
-// then what each of them charged that found a record, or one number for all.
+// ReadCalled reads the answer to the call at this place. The answer has runs of calls that found the
+// same, then the charged units of each call that found a record, or one number for all.
 func (p *Plan) ReadCalled(s string, place int) (c Called, err error) {
 	size, err := CalledSize(s)
 	if err != nil {
@@ -208,19 +209,19 @@ func CalledSize(s string) (int, error) {
 
 func read16(s string) int { return int(s[0])<<8 | int(s[1]) }
 
-// HoldRecord is a record of a hold as it lies in Redis.
+// HoldRecord is a record of a hold in Redis.
 type HoldRecord struct {
 	ID                 [12]byte
 	Units, Until, Span int64 // Until and Span in µs
 }
 
-// Counts tells whether r counts at an instant.
+// Counts reports whether r counts at an instant.
 func (r *HoldRecord) Counts(now int64) bool {
 	return r.Units > 0 && now < r.Until && r.Until <= now+2*r.Span
 }
 
 // ReadHoldRecord reads a field of a hash of holds and its value, as held.lua has them; ok is false for
-// anything else. The head and a part of the agenda are no records: their Units are 0.
+// anything else. The head and a part of the agenda are not records: their Units are 0.
 func ReadHoldRecord(field, value string) (r HoldRecord, ok bool) {
 	const head, entry, record, large = 94, 19, 14, 19
 	switch {

@@ -12,7 +12,7 @@ func (p *Plan) lookLog(s *State, now int64) View {
 		return v
 	}
 	first := 0
-	if gone := now - p.Period; s.Marks[0].At <= gone { // else all of them count, which is what is most often so
+	if gone := now - p.Period; s.Marks[0].At <= gone { // else all of them count, as they mostly do
 		first = sort.Search(len(s.Marks), func(i int) bool { return s.Marks[i].At > gone })
 	}
 	v.first = int64(first)
@@ -43,8 +43,8 @@ func (p *Plan) chargeLog(s *State, v *View, n int64) {
 // Gone is how many marks of a sliding log no longer count at v.
 func (v *View) Gone() int { return int(v.first) }
 
-// DropGone forgets the marks of a sliding log that no longer count at v, which is what
-// Settle does first where it charges. It makes no new array: the slice begins later.
+// DropGone forgets the marks of a sliding log that no longer count at v, as Settle does first when
+// it charges. It makes no new array: the slice begins later.
 func (s *State) DropGone(v *View) { s.dropMarks(v) }
 
 // dropMarks forgets marks that no longer count. The slice keeps its array; an emptied log starts

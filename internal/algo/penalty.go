@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Penalty is a penalty made ready for arithmetic. Durations are µs; 0 turns Warn and Ban off.
+// Penalty is a penalty prepared for arithmetic. Durations are µs; 0 turns Warn and Ban off.
 type Penalty struct {
 	Warn, Ban int64 // violations until a warning, until a ban
 	BanFor    int64
@@ -15,8 +15,8 @@ type Penalty struct {
 	MaxBan    int64
 }
 
-// DefaultForget is how long violations and bans are remembered where nothing is
-// said; MaxBan is the longest ban there can be, 100 years of 365 days.
+// DefaultForget is how long violations and bans are remembered by default; MaxBan is the longest
+// ban, 100 years of 365 days.
 const (
 	DefaultForget = time.Hour
 	MaxBan        = 100 * 365 * 24 * time.Hour
@@ -25,7 +25,7 @@ const (
 // MostViolations bounds the violations until a warning or a ban, and the growth of bans.
 const MostViolations = 1<<31 - 1
 
-// NewPenalty checks a penalty and fills in what was not given (0).
+// NewPenalty checks a penalty and fills in defaults for zeros.
 func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, maxBan time.Duration) (Penalty, error) {
 	if growth == 0 {
 		growth = 1
@@ -60,7 +60,7 @@ func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, max
 	return p, nil
 }
 
-// Record is what a store remembers of one key under one penalty. The zero Record is a clean one.
+// Record is a store's data of one key under one penalty. The zero Record is clean.
 type Record struct {
 	Last       int64 // the instant of the last violation, µs since 1970
 	Violations int64 // since the last ban; counts no further than 2^31
@@ -69,7 +69,7 @@ type Record struct {
 	Forget     int64 // Penalty.Forget at the last violation, µs
 }
 
-// Sentence is what a violation led to.
+// Sentence is the consequence of a violation.
 type Sentence uint8
 
 const (
@@ -78,20 +78,20 @@ const (
 	Banned
 )
 
-// Punishment is what came of a violation.
+// Punishment is the outcome of a violation.
 type Punishment struct {
 	Sentence   Sentence
-	Violations int64 // how many count, of a ban that was imposed Penalty.Ban; 0: this one was not counted
-	BanLeft    int64 // how long the ban runs, µs
+	Violations int64 // how many count; Penalty.Ban if it imposed a ban; 0: this one was not counted
+	BanLeft    int64 // how long the ban lasts from now, µs
 }
 
-// Graver reports whether p is the answer to two violations, rather than q.
+// Graver reports whether p, rather than q, is the answer to two violations.
 func (p *Punishment) Graver(q *Punishment) bool {
 	return p.Sentence > q.Sentence || p.Sentence == q.Sentence && p.BanLeft > q.BanLeft
 }
 
-// Ahead tells whether r lies further ahead of now (µs) than it can last (a ban its length, violations
-// Forget) and than a second: the clock has jumped, and r counts for nothing.
+// Ahead reports whether r is further ahead of now (µs) than it can last (a ban: its length;
+// violations: Forget) and than a second: the clock has jumped, and r counts for nothing.
 func (p *Penalty) Ahead(r *Record, now int64) bool {
 	if r.Last <= now {
 		return false
@@ -103,7 +103,7 @@ func (p *Penalty) Ahead(r *Record, now int64) bool {
 	return r.Last-now > max(lasts, step)
 }
 
-// BanLeft is how long a ban still runs at now (µs); 0: none does.
+// BanLeft is how long a ban lasts from now (µs); 0: no ban.
 func (p *Penalty) BanLeft(r *Record, now int64) int64 {
 	if p.Ahead(r, now) {
 		return 0
@@ -111,13 +111,13 @@ func (p *Penalty) BanLeft(r *Record, now int64) int64 {
 	return max(0, r.Until-max(now, r.Last))
 }
 
-// Standing is what of r still counts at now (µs), and the next violation would be added to.
+// Standing returns the violations and bans of r that still count at now (µs).
 func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
 	if p.Ahead(r, now) {
 		return 0, 0
 	}
 	now = max(now, r.Last)
-	// What was to be forgotten stays so, since a store may have dropped it.
+	// Forgotten records stay forgotten, because a store may have dropped them.
 	forget := min(p.Forget, r.Forget)
 	if now-r.Last < forget {
 		violations = r.Violations
@@ -163,7 +163,7 @@ func (p *Penalty) violate(r *Record, now, times int64) Sentence {
 	return Limited
 }
 
-// term is the length of a ban after so many before it: BanFor·Growth^bans, at most MaxBan.
+// term is the length of a ban after this number of bans: BanFor·Growth^bans, at most MaxBan.
 func (p *Penalty) term(bans int64) int64 {
 	t := p.BanFor
 	for ; bans > 0 && p.Growth > 1 && t < p.MaxBan; bans-- {

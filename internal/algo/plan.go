@@ -14,19 +14,19 @@ const Exact = 1 << 52
 // maxPeriod keeps an instant and two periods exact, µs.
 const maxPeriod = Exact / 2
 
-// DefaultBuckets is the number of sub-windows where none is given, MaxBuckets
-// the most there may be: each costs a byte or more in every key's state.
+// DefaultBuckets is the default number of sub-windows, MaxBuckets the largest: each costs a byte or
+// more in every key's state.
 const (
 	DefaultBuckets = 10
 	MaxBuckets     = 1000
 )
 
-// Plan is a limit made ready for arithmetic, in whole ticks of Tick µs: products stay below Exact.
+// Plan is a limit prepared for arithmetic, in whole ticks of Tick µs: products stay below Exact.
 type Plan struct {
 	Kind     Kind
 	Amount   int64 // N: units per period
 	Capacity int64 // C: units that fit at once; N unless a bucket says otherwise
-	Period   int64 // P in µs; of a calendar, more than any window is long
+	Period   int64 // P in µs; for a calendar, longer than any window
 	Buckets  int64 // sliding window: sub-windows in a period; else 0
 	Tick     int64 // µs in a tick: 1 or 1000
 	Rate     int64 // buckets: r, parts that come back per tick
@@ -34,18 +34,18 @@ type Plan struct {
 	Full     int64 // Capacity in parts
 	Width    int64 // sliding window: W, ticks in a sub-window
 	Hold     int64 // µs that a hold lasts without renewal; 0: the limit is not held
-	Busy     int64 // µs, the hint where what is held refuses
-	Most     int64 // S in parts: how much settlements and charges may use; see Room
+	Busy     int64 // µs, the hint if holds refuse
+	Most     int64 // S in parts: the most usage after settlements and charges; see Room
 	bits     uint8 // of Full
-	// Calendar has the windows of a fixed window that is one of the calendar; else it is nil.
+	// Calendar has the windows of a fixed window with a calendar; else it is nil.
 	Calendar *Calendar
-	around   *[4]int64 // of what Around returned
+	around   *[4]int64 // set by Around
 }
 
-// IsBucket reports whether p is a token or leaky bucket's, of which all units are alike.
+// IsBucket reports whether p is of a token or leaky bucket; all their units are alike.
 func (p *Plan) IsBucket() bool { return p.Kind == TokenBucket || p.Kind == LeakyBucket }
 
-// NewPlan checks a limit and computes its numbers. burst and buckets are 0 where not given.
+// NewPlan checks a limit and computes its numbers. burst and buckets are 0 if not given.
 func NewPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64) (Plan, error) {
 	p, err := newPlan(kind, amount, period, burst, buckets)
 	p.bits = uint8(bits.Len64(uint64(p.Full)))

@@ -6,13 +6,12 @@ import (
 	"math/bits"
 )
 
-// What goes to the scripts and comes back is packed, big-endian: a call costs
-// two arguments and one reply however many limits it faces, and the script reads
-// it without making strings. The forms below and the unpack calls in take.lua,
-// refund.lua and violate.lua must be changed together.
+// Messages to and from the scripts are packed, big-endian: a call has two arguments and one reply
+// for any number of limits, and the script reads it without making strings. The forms below and the
+// unpack calls in take.lua, refund.lua and violate.lua must be changed together.
 //
-// A request may stand for several identical ones, its count, which are decided one
-// after another: its answer says how many of them were admitted.
+// A request may stand for several identical ones (its count), which are decided one after another:
+// its answer says how many of them were admitted.
 //
 //	plain     kind 1 (0 to 2, 6), count 2, cost 7, capacity 7, unit 7, and four
 //	          numbers of its algorithm, 7 each: a request of one ask and no penalty
@@ -37,8 +36,8 @@ import (
 //	record    form and last 7, violations 4, end of the last ban 8, bans 4, forget 7;
 //	          as it lies under its key (penalty.lua)
 //
-// Beside the requests go, in their order, the identities of each request that holds, as
-// many as its count, and each call: identity 12, cost 7.
+// Beside the requests, in their order, are the identities of each request that holds, as many as
+// its count, and of each call: identity 12, cost 7.
 const (
 	formAgain   = 3
 	formWhole   = 255
@@ -50,7 +49,7 @@ const (
 	never       = 1<<53 - 1
 )
 
-// MaxCount is how many identical requests may go as one.
+// MaxCount is how many identical requests may be sent as one.
 const MaxCount = 1<<16 - 1
 
 // AppendPlain appends a request of one ask, of a Plan that is Small. Its count is 1.
@@ -87,7 +86,8 @@ func AppendAsk(b []byte, p *Plan, penalty int, cost int64) []byte {
 	return p.appendNumbers(append56(b, p.Full), cost)
 }
 
-// appendNumbers appends what plain requests and asks share. Costs that are never allowed are one.
+// appendNumbers appends the numbers that plain requests and asks share. All costs that are never
+// allowed are the same.
 func (p *Plan) appendNumbers(b []byte, cost int64) []byte {
 	b = append56(b, min(cost, Exact))
 	b = append56(b, p.Capacity)
@@ -98,7 +98,7 @@ func (p *Plan) appendNumbers(b []byte, cost int64) []byte {
 	return b
 }
 
-// numbers are what the twin of the algorithm calls a, b, c and d.
+// numbers are a, b, c and d of the algorithm's twin.
 func (p *Plan) numbers() [4]int64 {
 	switch p.Kind {
 	case FixedWindow:
@@ -118,7 +118,7 @@ func (p *Plan) numbers() [4]int64 {
 // codeCalendar is the kind of a fixed window of the calendar, whose numbers are Calendar.Around.
 const codeCalendar = 6
 
-// code is what the scripts take for the kind of p.
+// code is the scripts' code for the kind of p.
 func (p *Plan) code() byte {
 	if p.Calendar != nil {
 		return codeCalendar
@@ -126,8 +126,8 @@ func (p *Plan) code() byte {
 	return byte(p.Kind)
 }
 
-// Around is p, to be sent to a script whose clock is about now: with the windows around it, where p
-// is of the calendar.
+// Around returns p for a script whose clock is about now: if p has a calendar, with the windows
+// around now.
 func (p *Plan) Around(now int64) *Plan {
 	if p.Calendar == nil {
 		return p
@@ -142,7 +142,7 @@ func (p *Plan) Around(now int64) *Plan {
 const marksInBlock = 128
 
 // instantBytes is the bytes of an instant within a block of a log: enough for a block of evenly
-// spread marks. A mark that comes too late opens a new block.
+// spread marks. A mark that is too late opens a new block.
 func (p *Plan) instantBytes() int64 {
 	span := uint64(max(1, p.Period/p.Amount)) * marksInBlock
 	return int64(bits.Len64(min(span, uint64(p.Period)))+7) / 8
@@ -157,7 +157,7 @@ func read56(b string) int64 {
 	return int64(b[0])<<48 | int64(b[1])<<40 | int64(b[2])<<32 | int64(b[3])<<24 | int64(b[4])<<16 | int64(b[5])<<8 | int64(b[6])
 }
 
-// Result is how the script's answer to a request ended.
+// Result is the outcome in the script's answer to a request.
 type Result uint8
 
 const (
@@ -165,8 +165,8 @@ const (
 	ResultLimited
 	ResultWarned
 	ResultBanned  // by this request; verdicts follow
-	ResultRunning // a ban ran already; verdicts follow, of limits that were only looked at
-	ResultBroken  // a key holds what it should not, or could not be written; no verdicts follow
+	ResultRunning // a ban ran already; verdicts follow, without charges
+	ResultBroken  // a key holds something else, or could not be written; no verdicts follow
 )
 
 // Head is the head of an answer.
@@ -175,13 +175,14 @@ type Head struct {
 	// Who is the place, from 1, of the penalty that bans or counted a violation (0: none), or of the
 	// broken key, penalties first.
 	Who int
-	// Left is how long a ban still runs, µs. Of a broken key: 1 wrong type, 2 unreadable, 3 or more
-	// not writable (room.lua), or Outside. Of ResultAllowed, and ResultLimited with Who 0: how many identical
+	// Left is how long a ban lasts from now, µs. For a broken key: 1 wrong type, 2 unreadable, 3 or more not
+	// writable (room.lua), or Outside. For ResultAllowed, and ResultLimited with Who 0: how many identical
 	// requests were admitted. After a violation without a ban: how many count.
 	Left int64
 }
 
-// Names tells whether Who is within a request of so many penalties and asks, and Left not negative.
+// Names reports whether Who fits a request with these numbers of penalties and asks, and Left is
+// not negative.
 func (h *Head) Names(penalties, asks int) bool {
 	if h.Left < 0 {
 		return false
@@ -207,13 +208,13 @@ func (h *Head) Admitted() int64 {
 	return 0
 }
 
-// Outside tells whether a count of the calendar was asked for with windows that do not hold the
-// store's clock, so that nothing was decided, and what that clock is, µs.
+// Outside reports whether nothing was decided because the store's clock was in none of a calendar's
+// windows, and returns that clock, µs.
 func (h *Head) Outside() (clock int64, ok bool) {
 	return h.Left - Exact, h.Result == ResultBroken && h.Left >= Exact
 }
 
-// Punishment is what came of a violation under p, the penalty of place Who.
+// Punishment is the outcome of a violation under p, the penalty at place Who.
 func (h *Head) Punishment(p *Penalty) Punishment {
 	switch {
 	case h.Result == ResultBanned:
@@ -226,10 +227,10 @@ func (h *Head) Punishment(p *Penalty) Punishment {
 	return Punishment{Sentence: Limited}
 }
 
-// Verdicts tells whether verdicts follow.
+// Verdicts reports whether verdicts follow.
 func (h *Head) Verdicts() bool { return h.Result <= ResultRunning }
 
-// ReadHead reads the head of an answer and returns what follows it.
+// ReadHead reads the head of an answer and returns the rest.
 func ReadHead(s string) (Head, string, error) {
 	if len(s) < headSize || s[0] == 0 || s[0] > byte(ResultBroken) {
 		return Head{}, "", fmt.Errorf("answer of %d bytes: not one of this script's", len(s))
@@ -238,7 +239,7 @@ func ReadHead(s string) (Head, string, error) {
 	return h, s[headSize:], nil
 }
 
-// ReadVerdict reads the verdict of an ask and returns what follows it.
+// ReadVerdict reads the verdict of an ask and returns the rest.
 func ReadVerdict(s string) (Verdict, string, error) {
 	if len(s) < verdictSize {
 		return Verdict{}, "", fmt.Errorf("verdict of %d bytes: want %d", len(s), verdictSize)
@@ -250,7 +251,7 @@ func ReadVerdict(s string) (Verdict, string, error) {
 	return v, s[verdictSize:], nil
 }
 
-// ReadView reads the view of an ask and returns what follows it.
+// ReadView reads the view of an ask and returns the rest.
 func ReadView(s string) (View, string, error) {
 	if len(s) < viewSize {
 		return View{}, "", fmt.Errorf("view of %d bytes: want %d", len(s), viewSize)
@@ -273,7 +274,8 @@ func (p *Plan) AnswerSize() int {
 	return verdictSize
 }
 
-// ReadRecord reads what a script wrote under a record's key; ok is false for anything else.
+// ReadRecord reads the value that a script wrote under a record's key; ok is false for anything
+// else.
 func ReadRecord(s string) (r Record, ok bool) {
 	const form = 4
 	if len(s) != recordSize || s[0]>>4 != form {
@@ -287,8 +289,8 @@ func ReadRecord(s string) (r Record, ok bool) {
 	return r, true
 }
 
-// ReadLast reads the instant of the last charge, µs, from what lies under the key of a
-// count, or in the last block of a log's list; ok is false if that is something else.
+// ReadLast reads the instant of the last charge, µs, from the value under a count's key, or from
+// the last block of a log's list; ok is false for anything else.
 func ReadLast(s string, k Kind) (last int64, ok bool) {
 	if k == SlidingLog {
 		const head = 16

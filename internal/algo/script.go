@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The scripts for Redis, made of the twins: a line "--> FILE SECTION" stands for that section of
+// The scripts for Redis, made from the twins: a line "--> FILE SECTION" stands for that section of
 // FILE.lua, which starts after a line "--@ SECTION" at the left margin; "--> FILE" for all of it.
 var (
 	TakeScript    = assemble("take")

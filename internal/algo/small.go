@@ -1,16 +1,16 @@
 package algo
 
-// What a bucket or a fixed window remembers are Last and Used. These are Look and Settle for those,
-// for stores that keep no State.
+// The state of a bucket or a fixed window is Last and Used. These are Look and Settle for them, for
+// stores that keep no State.
 
-// Small tells whether a State under p is Last and Used alone. A verdict then follows from a View, so
-// identical requests may go to the script as one.
+// Small reports whether a State under p is only Last and Used. A verdict then follows from a View,
+// so identical requests may be sent to the script as one.
 func (p *Plan) Small() bool { return p.Kind <= FixedWindow }
 
 // UsedBits is how many bits hold any Used of a small State under p, up to p's capacity.
 func (p *Plan) UsedBits() int { return int(p.bits) }
 
-// SmallState is the State of two numbers that came about under p.
+// SmallState is the State with these two numbers, computed under p.
 func (p *Plan) SmallState(last, used int64) State {
 	if p.Kind == FixedWindow {
 		return State{Last: last, Used: used}
@@ -40,7 +40,7 @@ func (p *Plan) LookSmall(last, used, now int64) View {
 	return v
 }
 
-// SettleSmall is Settle for a small State: if allowed, v.Now and v.Used become what to remember.
+// SettleSmall is Settle for a small State: if allowed, v.Now and v.Used become the new state.
 func (p *Plan) SettleSmall(v *View, n int64, allowed bool) Verdict {
 	d := p.judge(nil, v, n, allowed)
 	if allowed {
@@ -50,8 +50,8 @@ func (p *Plan) SettleSmall(v *View, n int64, allowed bool) Verdict {
 	return d
 }
 
-// DecideSmall is LookSmall, Fits and SettleSmall for one request, and returns what to remember if
-// that allows. For buckets in ticks of 1 µs, the usual ones, it is one piece of code, which saves a
+// DecideSmall is LookSmall, Fits and SettleSmall for one request, and returns the new state if it
+// is allowed. For buckets in ticks of 1 µs, the usual ones, it is one piece of code, which saves a
 // third of a decision.
 func (p *Plan) DecideSmall(last, used, now, n int64, d *Verdict) (at, level int64) {
 	if p.Kind > LeakyBucket || p.Tick != 1 || last > now {
@@ -81,5 +81,5 @@ func (p *Plan) DecideSmall(last, used, now, n int64, d *Verdict) (at, level int6
 	return now, level
 }
 
-// quotient divides numbers that are not negative, for which the processor need not look at signs.
+// quotient divides numbers that are not negative, so that the processor can ignore signs.
 func quotient(a, b int64) int64 { return int64(uint64(a) / uint64(b)) }

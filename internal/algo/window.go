@@ -1,9 +1,10 @@
 package algo
 
 // Sliding window: the period has Buckets sub-windows of Width ticks. In sub-window i, the last
-// Buckets count in full, and the one before by the share that the period still covers, rounded up.
+// Buckets count in full, and the one before in proportion to its part within the period, rounded
+// up.
 
-// count is what sub-window j took, where the last charge was in sub-window last.
+// count is the units of sub-window j, if the last charge was in sub-window last.
 func (s *State) count(last, j int64) int64 {
 	if k := last - j; k >= 0 && k < int64(len(s.Counts)) {
 		return s.Counts[k]
@@ -20,8 +21,9 @@ func (p *Plan) ticks(us int64) int64 {
 	return us / p.Tick
 }
 
-// recent is what counts in full later sub-windows after the last charge's, and old what counts by
-// a share. Used is the sum of Counts, so what has left is subtracted, unless less is left.
+// recent returns the units that count in full, later sub-windows after the last charge's, and old,
+// those that count in part. Used is the sum of Counts, so it subtracts units that have left, or
+// adds up the rest if that is shorter.
 func (p *Plan) recent(s *State, later int64) (recent, old int64) {
 	full := int(p.Buckets - later)
 	if full < 0 || len(s.Counts) == 0 {
@@ -108,7 +110,7 @@ func (p *Plan) resetWindow(s *State, v *View) int64 {
 	return (j+p.Buckets+1)*p.Width*p.Tick - v.Now
 }
 
-// refundWindow takes n units, newest first, and tells whether all are empty then.
+// refundWindow takes n units, newest first, and reports whether all are empty then.
 func (p *Plan) refundWindow(s *State, v *View, n int64) (emptied bool) {
 	oldest, last := v.sub-p.Buckets, v.sub-v.later
 	emptied = true

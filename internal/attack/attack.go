@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Time returns how long a test goes on with its attack: STINT_ATTACK, a duration such as
-// 10m, or short where it is unset.
+// Time returns how long a test attacks: STINT_ATTACK, a duration such as 10m, or short if it is
+// unset.
 func Time(t testing.TB, short time.Duration) time.Duration {
 	t.Helper()
 	text := os.Getenv("STINT_ATTACK")

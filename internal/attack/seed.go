@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Seed returns the seed of a test at random, and logs it: STINT_SEED, to repeat a run, or another one
-// each time where that is unset.
+// Seed returns the seed of a random test, and logs it: STINT_SEED, to repeat a run, or a new one each
+// time if that is unset.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()

@@ -1,6 +1,5 @@
-// Package await is how tests wait for what happens elsewhere: in another goroutine, process
-// or machine. Where everything happens in the test's own process and no socket takes part,
-// testing/synctest is better.
+// Package await lets tests wait for events in another goroutine, process or machine. If everything
+// happens in the test's own process without sockets, testing/synctest is better.
 package await
 
 import (
@@ -8,11 +7,11 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits. It is no measure: what takes as long is a defect, on
-// the busiest machine, too.
+// Patience is how long a test waits. It does not measure anything: a wait this long is a defect
+// even on the busiest machine.
 const Patience = time.Minute
 
-// So reports whether something becomes so, and gives up after Patience.
+// So waits until is returns true. It returns false if that takes longer than Patience.
 func So(is func() bool) bool {
 	pause := time.Millisecond
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(pause) {
@@ -24,8 +23,8 @@ func So(is func() bool) bool {
 	return is()
 }
 
-// Until waits until something is so, and ends the test if it does not become so. Only the
-// test's own goroutine may call it.
+// Until waits until is returns true, and ends the test if it does not. Only the test's own
+// goroutine may call it.
 func Until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	if !So(is) {
@@ -33,7 +32,7 @@ func Until(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// Hour waits until the hour, and with it every longer unit, lasts for at least so long.
+// Hour waits until the current hour, and so every longer unit, has at least the given time left.
 func Hour(least time.Duration) {
 	for time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) < least {
 		time.Sleep(time.Second)

@@ -7,7 +7,7 @@ import (
 )
 
 // longestAccept and mostRanges bound the Accept that is read, in bytes and in elements. Browsers send up to
-// 200 bytes with 8 elements. A client that is refused can repeat what it sends at will.
+// 200 bytes with 8 elements. A refused client can repeat its request at will.
 const (
 	longestAccept = 2000
 	mostRanges    = 32
@@ -17,9 +17,9 @@ const (
 const problemType = "application/problem+json"
 
 // Choose returns the body for a client with these lines of the header Accept; nil: the usual document.
-// It is the body of the highest quality. Of several, one that Accept names goes before one that only a
-// range covers, such as */*, and otherwise the first. If none is accepted, it is the first. The usual
-// document is for clients that prefer its own type by name.
+// It is the body of the highest quality; of several, one that Accept names rather than one that only a
+// range covers, such as */*; else the first. If none is accepted, it is the first. The usual document
+// is for clients that prefer its own type by name.
 func (f *Format) Choose(accept []string) *Body {
 	if f == nil || len(f.parts.Bodies) == 0 {
 		return nil
@@ -49,7 +49,7 @@ type fit struct {
 	exact   int
 }
 
-// How exactly a range of Accept names a type.
+// How exactly a range of Accept matches a type.
 const (
 	anyType = 1 + iota // */*
 	anySub             // text/*
@@ -68,7 +68,7 @@ type mediaRange struct {
 
 type mediaRanges []mediaRange
 
-// rangesOf reads Accept. It leaves out what is no media range, and parameters but for q.
+// rangesOf reads Accept. It leaves out invalid media ranges, and parameters except q.
 func rangesOf(line string) (all mediaRanges) {
 	for _, one := range elements(line) {
 		mediaType, parameters, err := mime.ParseMediaType(one)
@@ -106,8 +106,8 @@ func elements(line string) (all []string) {
 	return append(all, line[begin:])
 }
 
-// fit returns how well a type fits: by the ranges that name it most exactly, and of these by the one of
-// the highest quality.
+// fit returns how well a type fits: by the most exact ranges, and of these by the one with the highest
+// quality.
 func (all mediaRanges) fit(mediaType string) (best fit) {
 	main, sub, _ := strings.Cut(mediaType, "/")
 	for _, r := range all {

@@ -1,8 +1,8 @@
 // Package errorformat has the formats in which refusals and other errors are answered: a status, headers,
 // a body for each media type, and a status of gRPC. It reads and checks them, chooses the body that a
-// client accepts, and fills in what is known of the answer.
+// client accepts, and fills in the values of the answer.
 //
-// It knows nothing of files, requests or limits. Nothing of a request can be filled in.
+// It does not know files, requests or limits. No part of a request can be filled in.
 package errorformat
 
 import (
@@ -17,13 +17,14 @@ const (
 	MaxText    = 1024     // bytes of a header's text and of a message of gRPC
 	MaxBodies  = 16
 	MaxHeaders = 16
-	// MaxPlaceholders bounds those of one text, since each may stand for a long message.
+	// MaxPlaceholders bounds the placeholders of one text, because each may stand for a long
+	// message.
 	MaxPlaceholders = 64
 	// LeastStatus and MostStatus bound the status of refusals.
 	LeastStatus, MostStatus = 400, 599
 )
 
-// Parts are what a Format is made of. Each may be zero: it is as usual then.
+// Parts are the parts of a Format. Each may be zero: then it is as usual.
 type Parts struct {
 	Status  int // of refusals by limits and bans
 	Headers []Header
@@ -32,7 +33,7 @@ type Parts struct {
 	Message *Text  // of gRPC
 }
 
-// Format is the format of an answer. It is made by New, and never changes. nil answers as usual.
+// Format is the format of an answer. New makes it, and it never changes. nil: as usual.
 type Format struct {
 	parts      Parts
 	forProxies *Format // see ForProxies
@@ -50,8 +51,8 @@ func New(p Parts) *Format {
 	return f
 }
 
-// ForProxies returns f for the answer to a proxy that asks whether a request may pass. It has no statuses
-// but those from 400 to 499: the proxy would take 200 for permission, and 500 and above for a failure,
+// ForProxies returns f for the answer to a proxy that asks whether a request may pass. It has only
+// statuses from 400 to 499: the proxy would take 200 for permission, and 500 and above for a failure,
 // after which some let requests pass.
 func (f *Format) ForProxies() *Format {
 	if f == nil {
@@ -67,7 +68,7 @@ func forProxies(status int) int {
 	return status
 }
 
-// Over returns a Format whose parts are those of f, and of under what f does not have. Either may be nil.
+// Over returns a Format with the parts of f, and those of under that f lacks. Either may be nil.
 func (f *Format) Over(under *Format) *Format {
 	switch {
 	case f == nil || f == under:
@@ -108,8 +109,8 @@ func (f *Format) StatusOf(b *Body, usual int) int {
 	return usual
 }
 
-// SetHeaders sets the headers of f in h. One that would be empty, because nothing that it names is
-// known, is left out.
+// SetHeaders sets the headers of f in h. It leaves out a header that would be empty because its
+// values are not known.
 func (f *Format) SetHeaders(h http.Header, v *Values) {
 	if f == nil {
 		return
@@ -146,7 +147,7 @@ func (f *Format) MessageOf(v *Values) string {
 // Body is the body of an answer in one media type.
 type Body struct {
 	Type   string // such as text/html, in lower case
-	Status int    // with which it goes; 0: that of the Format
+	Status int    // status with this body; 0: the Format's
 	text   Text
 }
 

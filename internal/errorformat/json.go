@@ -11,8 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/limittext"
 )
 
-// extremes and nothing are what texts are filled with to see whether they are well-formed whatever the
-// values are.
+// Texts are filled with extremes and nothing to check that they are well-formed for all values.
 var (
 	extremes = Values{
 		Message: hostile, Outcome: hostile, DecisionID: hostile, RetryAfter: hostile, BanLeft: hostile, Limit: hostile, LimitName: hostile,
@@ -23,8 +22,8 @@ var (
 
 const hostile = "\"'\\</script>]]>&--><!--\r\n\t\u2028\u2029\x00\ufffe{message}∞"
 
-// checkFilled checks what t becomes with the extremes, and with nothing. offset is the place of an error
-// in the template, in bytes.
+// checkFilled checks t filled with the extremes and with nothing. offset is the place of an error in the
+// template, in bytes.
 func checkFilled(t *Text, check func(string) (int, error)) (offset int, err error) {
 	for _, v := range [...]*Values{&nothing, &extremes} {
 		if at, err := check(t.Fill(v)); err != nil {
@@ -92,7 +91,7 @@ func checkJSON(text string) (int, error) {
 	return 0, nil
 }
 
-// distinctMembers reads a value, which is valid, until an object has two members of one name.
+// distinctMembers reads a valid value until an object has two members with the same name.
 func distinctMembers(d *json.Decoder) error {
 	token, err := d.Token()
 	if err != nil {

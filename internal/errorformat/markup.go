@@ -12,7 +12,7 @@ import (
 
 // checkMarkup returns an error if a placeholder of a template of HTML or XML is at a place where
 // escaping its value does not keep it text, or if the template ends within a tag or a comment. offset
-// is the place, in bytes. It is no parser of HTML otherwise: browsers read any text as HTML.
+// is the place, in bytes. Otherwise it does not check HTML: browsers read any text as HTML.
 func checkMarkup(text string, all []span, isXML bool) (offset int, err error) {
 	for _, one := range all {
 		before := strings.TrimRight(text[:one.from], "#0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -29,7 +29,7 @@ func checkMarkup(text string, all []span, isXML bool) (offset int, err error) {
 	return 0, nil
 }
 
-// scanner goes through a template of HTML or XML from one tag to the next.
+// scanner reads a template of HTML or XML tag by tag.
 type scanner struct {
 	text  string
 	lower string // text, with the letters of ASCII in lower case
@@ -49,7 +49,8 @@ func (s *scanner) holderBefore(end int) string {
 	return ""
 }
 
-// pass moves behind the next end, before which there may be no placeholder. what names what ends there.
+// pass moves behind the next end; there must be no placeholder before. what names the construct that
+// ends.
 func (s *scanner) pass(end, what string) error {
 	i := strings.Index(s.lower[s.at:], end)
 	if i < 0 {
@@ -62,7 +63,7 @@ func (s *scanner) pass(end, what string) error {
 	return nil
 }
 
-// next goes on from text to behind the next tag, comment or the like.
+// next moves from text to behind the next tag, comment or the like.
 func (s *scanner) next() error {
 	i := strings.IndexByte(s.text[s.at:], '<')
 	if i < 0 {
@@ -101,7 +102,7 @@ func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 
 const space = " \t\r\n\f"
 
-// tag goes behind a tag, and behind the content of an element that is no markup.
+// tag moves behind a tag, and behind the content of an element that is not markup.
 func (s *scanner) tag() error {
 	begins := s.at
 	s.at++
@@ -159,7 +160,7 @@ func (s *scanner) until(any string) string {
 
 func (s *scanner) holderAt() string { return s.holderBefore(s.at + 1) }
 
-// attributes goes behind the end of a tag, > or />, which it returns.
+// attributes moves behind the end of a tag, > or />, which it returns.
 func (s *scanner) attributes(begins int) (string, error) {
 	for {
 		if s.at += len(s.text[s.at:]) - len(strings.TrimLeft(s.text[s.at:], space)); s.at == len(s.text) {
@@ -195,7 +196,7 @@ func (s *scanner) attributes(begins int) (string, error) {
 	}
 }
 
-// value goes behind the value of an attribute.
+// value moves behind the value of an attribute.
 func (s *scanner) value(name string) error {
 	if s.at == len(s.text) {
 		return nil // attributes reports it

@@ -23,7 +23,7 @@ func CheckStatus(status int) error {
 	return nil
 }
 
-// CheckBodyStatus returns why a body cannot have a status of its own; nil: it can.
+// CheckBodyStatus returns why a body cannot have its own status; nil: it can.
 func CheckBodyStatus(status int) error {
 	if status != http.StatusOK && CheckStatus(status) != nil {
 		return fmt.Errorf("status %d: must be %d, or %d to %d", status, http.StatusOK, LeastStatus, MostStatus)
@@ -110,8 +110,8 @@ func ReadHeader(name, text string) (h Header, offset int, err error) {
 	return Header{canonical, newText(text, all, same(inHeader, all))}, 0, nil
 }
 
-// isReserved reports whether a header, by its canonical name, is none for formats: it says how the
-// answer is to be read or kept, what the limits are, or is about the connection.
+// isReserved reports whether formats must not set a header, by its canonical name: because it is
+// about the content, caching, limits or the connection.
 func isReserved(name string) bool {
 	for _, prefix := range [...]string{"Content-", "X-Ratelimit", "Ratelimit", "Stint-", "X-Stint-", "Grpc-", "Anthropic-Ratelimit", "Proxy-", "Sec-Websocket-"} {
 		if strings.HasPrefix(name, prefix) && name != "Content-Language" && name != "Content-Security-Policy" {
@@ -140,14 +140,14 @@ func ReadMessage(text string) (t *Text, offset int, err error) {
 	return &cut, 0, nil
 }
 
-// codes are the names of the codes of gRPC, but for ok.
+// codes are the names of the gRPC codes, except ok.
 var codes = [...]string{1: "canceled", "unknown", "invalid_argument", "deadline_exceeded", "not_found", "already_exists", "permission_denied", "resource_exhausted",
 	"failed_precondition", "aborted", "out_of_range", "unimplemented", "internal", "unavailable", "data_loss", "unauthenticated"}
 
 // Codes returns the names of the codes that ReadCode reads.
 func Codes() []string { return slices.Clone(codes[1:]) }
 
-// ReadCode returns the code of gRPC with a name such as unavailable. ok is none.
+// ReadCode returns the gRPC code with a name such as unavailable. It refuses ok.
 func ReadCode(name string) (int, error) {
 	if i := slices.Index(codes[1:], name); i >= 0 {
 		return i + 1, nil

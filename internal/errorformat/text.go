@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// Values are what a Text is filled with. Empty and 0: it is not known.
+// Values fill a Text. Empty and 0: not known.
 type Values struct {
 	Message    string // the sentence for the client
 	Outcome    string // such as limited
@@ -26,8 +26,8 @@ type Values struct {
 	Violations, WarnAfter, BanAfter int64
 }
 
-// placeholders are what a text may name. If you add one, list it in the documentation of rules and of
-// httplimit.ErrorFormat.
+// placeholders are the placeholders of texts. If you add one, list it in the documentation of rules
+// and of httplimit.ErrorFormat.
 var placeholders = [...]struct {
 	name   string
 	number bool
@@ -54,7 +54,7 @@ func digits(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Placeholders returns the names of what a text may name.
+// Placeholders returns the names of all placeholders.
 func Placeholders() []string {
 	names := make([]string, len(placeholders))
 	for i := range placeholders {
@@ -69,14 +69,14 @@ type Text struct {
 	rest   string // after the last placeholder
 }
 
-// piece is what stands before a placeholder, and which it is.
+// piece is the text before a placeholder, and the placeholder.
 type piece struct {
 	before string
 	holder int // in placeholders
 	write  writer
 }
 
-// writer writes a value in the syntax that is around it.
+// writer writes a value in the syntax around it.
 type writer func(b *strings.Builder, value string)
 
 // Fill returns the text with v in it.
@@ -132,7 +132,7 @@ func inMarkup(b *strings.Builder, value string) {
 	_ = xml.EscapeText(b, []byte(value)) // a Builder takes all
 }
 
-// inHeader encodes what is not printable ASCII, and %, as %XX.
+// inHeader encodes % and all but printable ASCII as %XX.
 func inHeader(b *strings.Builder, value string) {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' || c > '~' || c == '%' {
@@ -146,8 +146,8 @@ func inHeader(b *strings.Builder, value string) {
 // span is a placeholder in a text: the bytes from its { to after its }.
 type span struct{ from, to, holder int }
 
-// spans finds the placeholders in a text. Other braces stay as they are, unless they have a name in them
-// that is nearly one. offset is the place of an error, in bytes.
+// spans finds the placeholders in a text. Other braces stay as they are, unless they contain a
+// misspelled name. offset is the place of an error, in bytes.
 func spans(text string) (all []span, offset int, err error) {
 	names := Placeholders()
 	for i := 0; i < len(text); i++ {
@@ -174,7 +174,7 @@ func spans(text string) (all []span, offset int, err error) {
 	return all, 0, nil
 }
 
-// nameIn returns what may be meant as the name of a placeholder, of a text after a {.
+// nameIn returns the possible name of a placeholder in a text after a {.
 func nameIn(text string) (string, bool) {
 	const longest = 40
 	for i := range min(len(text), longest) {

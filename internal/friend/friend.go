@@ -3,6 +3,6 @@ package friend
 
 // Of is the argument of functions that only packages below this module's path may call, such as
 // stint.Internal. Others cannot import this package to name the type, and no nil, constant or
-// struct{}{} of theirs converts to it: the field keeps out struct types of other packages. Reflection,
-// and a generic function that infers the type, can still make one: nobody does that by mistake.
+// struct{}{} converts to it: the field excludes struct types of other packages. Reflection, and a
+// generic function that infers the type, can still make one, but not by mistake.
 type Of struct{ _ struct{} }

@@ -1,7 +1,7 @@
-// Package golden runs tests whose input and expected output lie in one text file, which
-// -update rewrites for a person to read.
+// Package golden runs tests whose input and expected output are in one text file, which -update
+// rewrites for a person to review.
 //
-// A file has parts: a line "=== title", what is given, a line "---", and what comes of it.
+// A file has parts: a line "=== title", the input, a line "---", and the output.
 package golden
 
 import (
@@ -35,8 +35,7 @@ func Read(t testing.TB, path string) []Part {
 	return all
 }
 
-// Run fails t for each part of a file whose outcome is another than it says, or with
-// -update rewrites the file.
+// Run fails t for each part of a file with a different outcome, or with -update rewrites the file.
 func Run(t *testing.T, path string, outcome func(t *testing.T, given string) string) {
 	t.Helper()
 	var rewritten strings.Builder
@@ -57,7 +56,7 @@ func Run(t *testing.T, path string, outcome func(t *testing.T, given string) str
 	}
 }
 
-// File fails t if the file at path is not what a program makes, or with -update rewrites it.
+// File fails t if the file at path differs from made, or with -update rewrites it.
 func File(t *testing.T, path, made string) {
 	t.Helper()
 	if *update {
@@ -86,7 +85,7 @@ func Between(t *testing.T, page, name, text string) string {
 	return before + begin + text + end + after
 }
 
-// around is how many lines are shown before and after those that differ first.
+// around is how many lines are shown before and after the first difference.
 const around = 12
 
 // apart shows where two texts differ first.

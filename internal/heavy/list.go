@@ -15,16 +15,16 @@ type Count struct {
 	Count, Error int64
 }
 
-// List is the heaviest keys of a stream, the heaviest first; of equals, in the order of the
-// keys. The zero List is that of an empty stream.
+// List has the heaviest keys of a stream, the heaviest first; equals are in the order of the keys.
+// The zero List is that of an empty stream.
 type List struct {
 	Counts []Count
-	Total  int64 // the weight of all keys, also of those that are not listed
-	Floor  int64 // no key that is not listed is heavier
+	Total  int64 // the weight of all keys, listed or not
+	Floor  int64 // no unlisted key is heavier
 }
 
-// Of returns the count of a key. Of a key that is not listed, it is the Floor, which may be
-// wrong by all of it.
+// Of returns the count of a key. For an unlisted key it is the Floor, with an error of the whole
+// Floor.
 func (l *List) Of(key string) (c Count, listed bool) {
 	for _, c := range l.Counts {
 		if c.Key == key {
@@ -44,8 +44,8 @@ func (l List) Top(n int) List {
 }
 
 // Merge returns the n heaviest keys of all lists together, as if of one stream. A key that is
-// missing in a list may have been as heavy there as its Floor, so this is added to its count
-// and to its error.
+// missing in a list may be as heavy there as its Floor, so the Floor is added to its count and its
+// error.
 func Merge(n int, lists ...List) List {
 	if len(lists) == 1 {
 		return lists[0].Top(n)
@@ -115,8 +115,8 @@ func (l *List) Append(b []byte) []byte {
 
 var errDecode = errors.New("heavy: not a list of counts")
 
-// Decode reads what Append has written. It refuses what is malformed or beyond the bounds, so
-// the memory that it takes is bounded, whatever b is.
+// Decode reads the output of Append. It refuses malformed data and data beyond the bounds, so its
+// memory is bounded for any b.
 func Decode(b []byte) (List, error) {
 	r := reader{b: b}
 	l := List{Total: r.number(math.MaxInt64), Floor: r.number(math.MaxInt64)}

@@ -18,9 +18,9 @@ import (
 // and a key that is heavier than N/size is always there.
 type Summary struct {
 	size int
-	// entries are in the order in which they came. order is a heap of their places, the
-	// lightest first. index is a hash table of their places plus 1; 0 is free. Its length
-	// is a power of two, and at least twice the number of entries.
+	// entries are in the order of arrival. order is a heap of their indices, the lightest first.
+	// index is a hash table of their places plus 1; 0 is free. Its length is a power of two, and at
+	// least twice the number of entries.
 	entries []entry
 	order   []int32
 	index   []int32
@@ -30,7 +30,7 @@ type Summary struct {
 }
 
 type entry struct {
-	key         []byte // its bytes are used again for the next key in this place
+	key         []byte // its bytes are reused for the next key in this place
 	hash        uint64
 	count, over int64 // the true count is from count-over to count
 	at          int32 // in order
@@ -38,8 +38,8 @@ type entry struct {
 
 var seed = maphash.MakeSeed()
 
-// New returns a Summary of up to size keys, which is at least 1. It copies the keys, and keeps
-// the room of the longest key that each of its places has had.
+// New returns a Summary of up to size keys, which is at least 1. It copies the keys; each of its
+// places keeps memory for the longest key that it has had.
 func New(size int) *Summary { return &Summary{size: size} }
 
 // Reset forgets all keys, and keeps the memory for new ones.
@@ -69,7 +69,7 @@ func (s *Summary) Add(key []byte, weight int64) {
 	place := s.order[0]
 	e := &s.entries[place]
 	s.remove(e.hash, place)
-	s.floor = e.count // the key that goes away may be as heavy
+	s.floor = e.count // the evicted key may be as heavy
 	e.key, e.hash = append(e.key[:0], key...), hash
 	e.count, e.over = add(s.floor, weight), s.floor
 	s.index[s.free(hash)] = place + 1

@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// Cookies are the names and the values of the cookies in a header Cookie, the values as they were
-// sent. Some servers find cookies where others find a part of a value: after a comma, and after an
-// equals sign without a name. The names of these begin with that character, and names of cookies of
-// which servers decode the value in different ways with a semicolon, so that they are nothing but
-// twins; see IsHidden.
+// Cookies yields the names and values, as sent, of the cookies in a header Cookie. Some servers
+// find cookies where others find a part of a value: after a comma, and after an equals sign without
+// a name. The names of these begin with that character. Names of cookies whose values servers
+// decode in different ways begin with a semicolon. Such names serve only as twins; see IsHidden.
 func Cookies(header string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for more := true; more; {
@@ -51,7 +50,7 @@ func cookiesWithin(value string, yield func(name, value string) bool) bool {
 }
 
 // FindCookie returns the value of the cookie with this name in a header Cookie, and the values of
-// further cookies of the name. Not ok: there is none. twin reports whether some servers take another
+// further cookies of the name. Not ok: there is none. twin says whether some servers take another
 // cookie for it.
 func FindCookie(header, name string) (value string, more []string, ok, twin bool) {
 	for n, sent := range Cookies(header) {
@@ -67,8 +66,8 @@ func FindCookie(header, name string) (value string, more []string, ok, twin bool
 	return value, more, ok, twin
 }
 
-// IsHidden reports whether a name of Cookies is that of a cookie which only some servers find, or of
-// which they read the value in different ways.
+// IsHidden reports whether a name from Cookies is of a cookie that only some servers find, or whose
+// value they read in different ways.
 func IsHidden(name string) bool { return name != "" && strings.IndexByte(";,=", name[0]) >= 0 }
 
 // CookieValue is the value of a cookie. Most servers decode its escapes, and remove quotation marks
@@ -84,7 +83,7 @@ func CookieValue(sent string) string {
 // parameters, decode them, or drop what is before them.
 func IsCookieTwin(a, b string) bool { return IsParameterTwin(bareCookie(a), bareCookie(b)) }
 
-// FoldCookie is a form that a name has in common with its twins, and with no other.
+// FoldCookie returns a form that a name shares only with its twins.
 func FoldCookie(name string) string { return FoldParameter(bareCookie(name)) }
 
 func bareCookie(name string) string { return strings.TrimLeft(unescape(name, '+'), ";,=\" \t") }

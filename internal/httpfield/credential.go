@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// CredentialHeaders are the headers that have a client's credential unless somebody says which do.
+// CredentialHeaders are the default headers for a client's credential.
 var CredentialHeaders = []string{"Authorization", "X-Api-Key", "Api-Key"}
 
-// A Credential is what the headers of a request say of who sends it. Add it each of them. The zero
-// Credential is that of a request that names nobody.
+// A Credential is the credential in the headers of a request. Add each of them. The zero
+// Credential: none.
 type Credential struct {
 	// Text is the same however a client writes it: the token of Bearer and of other schemes, the user
-	// and password of Basic as "user:password", the value of other headers. Empty: there is none.
-	// After Add has returned false, it is a guess.
+	// and password of Basic as "user:password", the value of other headers. Empty: none. After Add
+	// has returned false, it is a guess.
 	Text string
 }
 
@@ -39,8 +39,8 @@ func (c *Credential) Add(name, value string) bool {
 }
 
 // SplitAuthorization splits the value of the header Authorization into the scheme, in lower case, and
-// what follows it. Schemes are case-insensitive (RFC 9110 §11.1). One or more spaces follow (§11.4),
-// for which servers also take tabs. If there are none, all is the scheme.
+// the rest. Schemes are case-insensitive (RFC 9110 §11.1). One or more spaces follow (§11.4); servers
+// also accept tabs. Without them, the whole value is the scheme.
 func SplitAuthorization(value string) (scheme, rest string) {
 	value = strings.Trim(value, " \t")
 	end := strings.IndexAny(value, " \t")
@@ -54,8 +54,8 @@ func SplitAuthorization(value string) (scheme, rest string) {
 	return strings.ToLower(scheme), rest
 }
 
-// tokenSchemes are those of which servers read a token, and some by cutting it off somewhere. What
-// follows no scheme of these may be parameters, as of Digest.
+// tokenSchemes are schemes with a token, which some servers cut off somewhere. Other schemes may
+// have parameters, like Digest.
 var tokenSchemes = []string{"bearer", "token", "basic", "apikey", "api-key", "key", "dpop"}
 
 func ofAuthorization(value string) (text string, ok bool) {
@@ -83,14 +83,14 @@ func namesScheme(text string) bool {
 	return strings.Contains(text, "bearer") || strings.Contains(text, "basic")
 }
 
-// isToken reports whether all servers take all of text for one token.
+// isToken reports whether all servers read all of text as one token.
 func isToken(text string) bool { return consistsOf(text, isTokenByte) }
 
 func isTokenByte(c byte) bool {
 	return c > ' ' && c < 0x7f && c != '"' && c != ',' && c != ';' && c != '\\'
 }
 
-// urlAlphabet is that of base64url, and toURL turns the other one into it.
+// urlAlphabet is base64url's; toURL converts the other one into it.
 const urlAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 var toURL = strings.NewReplacer("+", "-", "/", "_")
@@ -105,7 +105,7 @@ func ofToken(token string) string {
 	signature := toURL.Replace(strings.TrimRight(token[start:], "="))
 	if last := len(signature) - 1; last >= 0 {
 		digit := strings.IndexByte(urlAlphabet, signature[last])
-		unused := [...]int{2: 0xf, 3: 0x3}[len(signature)%4] // bits that say nothing
+		unused := [...]int{2: 0xf, 3: 0x3}[len(signature)%4] // unused bits
 		if digit >= 0 && digit&unused != 0 {
 			signature = signature[:last] + urlAlphabet[digit&^unused:][:1]
 		}
@@ -123,7 +123,7 @@ func ofBasic(text string) (pair string, ok bool) {
 		return text, false
 	}
 	pair = string(bytes)
-	if !utf8.Valid(bytes) { // then it is Latin-1, which browsers sent for long
+	if !utf8.Valid(bytes) { // then it is Latin-1, as of older browsers
 		runes := make([]rune, len(bytes))
 		for i, b := range bytes {
 			runes[i] = rune(b)

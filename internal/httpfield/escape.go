@@ -2,7 +2,7 @@ package httpfield
 
 import "strings"
 
-// ParameterValue is a part of a query, decoded. An escape that is malformed stands for itself.
+// ParameterValue is a part of a query, decoded. Malformed escapes stay as they are.
 func ParameterValue(sent string) string { return unescape(sent, ' ') }
 
 // unescape decodes the escapes of text that are well-formed, and writes a plus sign as plus.

@@ -9,10 +9,11 @@ import (
 
 var errHostName = errors.New("want a name or an address, such as example.com, 192.0.2.1:8080 or [2001:db8::1], with or without a port")
 
-// ReadHost is h as rules and routes compare hosts: in lower case, without port, final dot and the
-// brackets of IPv6. Anything but a name or an address, with or without a port, is an error, since
-// servers differ: nginx takes a of a:80:80, URL parsers read x@a and %61, and net/http changes
-// letters beyond ASCII on the way to an upstream. "" is fine: the request has none.
+// ReadHost is h in the form in which rules and routes compare hosts: in lower case, without port,
+// final dot and the brackets of IPv6. Anything but a name or an address, with or without a port, is
+// an error, because servers differ: nginx takes a of a:80:80, URL parsers read x@a and %61, and
+// net/http changes letters beyond ASCII on the way to an upstream. "" is fine: the request has
+// none.
 func ReadHost(h string) (string, error) {
 	name, port := h, ""
 	if i := strings.LastIndexByte(h, ':'); i >= 0 && !strings.HasSuffix(h, "]") {
@@ -62,8 +63,8 @@ func CanonicalHost(h string) string {
 	return h
 }
 
-// IsLoopback reports whether what is sent to a host stays on this machine. Names other
-// than localhost are not looked up in the DNS, whose answer may change.
+// IsLoopback reports whether requests to a host stay on this machine. Names other than localhost
+// are not looked up in the DNS, whose answer may change.
 func IsLoopback(host string) bool {
 	if host == "localhost" {
 		return true

@@ -1,5 +1,5 @@
-// Package httpfield knows which headers of HTTP may come in several lines, which names of
-// headers and parameters servers take for one, and how the header Host is read.
+// Package httpfield knows which HTTP headers may have several lines, which names of headers and
+// parameters servers confuse, and how to read the header Host.
 package httpfield
 
 import (
@@ -16,8 +16,8 @@ var lists = names("Accept", "Accept-Charset", "Accept-Encoding", "Accept-Languag
 	"Sec-Websocket-Protocol", "Te", "Trailer", "Tracestate", "Transfer-Encoding", "Upgrade", "Vary", "Via",
 	"Warning", "X-Forwarded-For")
 
-// singles are the headers of requests that HTTP allows in one line only. Of several,
-// some servers take the first, some the last, and some refuse.
+// singles are the request headers that HTTP allows only in one line. Of several lines, some servers
+// take the first, some the last, and some refuse.
 var singles = names("Authorization", "Content-Length", "Content-Location", "Content-Type", "Date", "From", "Host",
 	"If-Modified-Since", "If-Range", "If-Unmodified-Since", "Max-Forwards", "Origin", "Proxy-Authorization",
 	"Range", "Referer", "User-Agent")
@@ -30,10 +30,10 @@ func names(all ...string) map[string]bool {
 	return set
 }
 
-// IsList tells whether lines of the header with this canonical name are joined by commas.
+// IsList reports whether lines of the header with this canonical name are joined by commas.
 func IsList(name string) bool { return lists[name] }
 
-// Repeated is the name of a header that comes in several lines and must not; "": none does.
+// Repeated returns the name of a header that must not have several lines and does; "": none.
 func Repeated(h http.Header) string {
 	for name, lines := range h {
 		if len(lines) > 1 && singles[name] {
@@ -51,9 +51,9 @@ func Joined(name string, lines []string) string {
 	return strings.Join(lines, ", ")
 }
 
-// HasTwin tells whether h has a header that some servers take for this one: CGI and its heirs (WSGI,
-// Rack, PHP) write X_User and X-User alike. Names that differ in case only are no twins: net/http
-// joins them.
+// HasTwin reports whether h has a header that some servers take for this one: CGI and its heirs
+// (WSGI, Rack, PHP) write X_User and X-User alike. Names that differ only in case are not twins:
+// net/http joins them.
 func HasTwin(h http.Header, name string) bool {
 	for other := range h {
 		if isHeaderTwin(other, name) {
@@ -63,7 +63,7 @@ func HasTwin(h http.Header, name string) bool {
 	return false
 }
 
-// DropTwins removes from h what HasTwin finds of the headers with these names.
+// DropTwins removes from h the twins of the headers with these names.
 func DropTwins(h http.Header, names ...string) {
 	for other := range h {
 		for _, name := range names {
@@ -74,7 +74,7 @@ func DropTwins(h http.Header, names ...string) {
 	}
 }
 
-// isHeaderTwin tells whether some servers, but not net/http, take one header for the other.
+// isHeaderTwin reports whether some servers, but not net/http, take one header for the other.
 func isHeaderTwin(a, b string) bool {
 	if len(a) != len(b) {
 		return false
@@ -87,7 +87,7 @@ func isHeaderTwin(a, b string) bool {
 	return !strings.EqualFold(a, b)
 }
 
-// FoldHeader is a form that a name has in common with its twins, and with no other.
+// FoldHeader returns a form that a name shares only with its twins.
 func FoldHeader(name string) string {
 	b := []byte(name)
 	for i, c := range b {
@@ -106,7 +106,7 @@ func foldHeader(c byte) byte {
 	return '-'
 }
 
-// IsParameterTwin tells whether some servers take parameter a for b. To PHP, Rack and Node's qs
+// IsParameterTwin reports whether some servers take parameter a for b. To PHP, Rack and Node's qs
 // user[] is a list user; PHP drops spaces before a name and makes underscores of dots and spaces in
 // it; C ends it at a NUL; ASP.NET ignores case.
 func IsParameterTwin(a, b string) bool {
@@ -124,7 +124,7 @@ func IsParameterTwin(a, b string) bool {
 	return endsName(a, i) && endsName(b, i)
 }
 
-// FoldParameter is a form that a name has in common with its twins, and with no other.
+// FoldParameter returns a form that a name shares only with its twins.
 func FoldParameter(name string) string {
 	b := []byte(strings.TrimLeft(name, " "))
 	for i, c := range b {
@@ -136,7 +136,7 @@ func FoldParameter(name string) string {
 	return string(b)
 }
 
-// endsName tells whether to some servers a parameter's name ends before its i-th byte.
+// endsName reports whether for some servers a parameter's name ends before its i-th byte.
 func endsName(name string, i int) bool {
 	return i == len(name) || i > 0 && name[i] == '[' || name[i] == 0
 }
@@ -151,8 +151,8 @@ func foldParameter(c byte) byte {
 	return c
 }
 
-// IsJSON reports whether a body is declared to be JSON. A page on another site cannot do
-// that without asking first (CORS).
+// IsJSON reports whether a body is declared to be JSON. A page on another site cannot do that
+// without a preflight (CORS).
 func IsJSON(h http.Header) bool {
 	lines := h["Content-Type"]
 	if len(lines) != 1 {

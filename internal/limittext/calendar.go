@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// leastLetters are what tells the names of days and months apart.
+// leastLetters are enough to tell the names of days and months apart.
 const leastLetters = 3
 
 // Weekday reads the name of a day in English, in any case, or its first three letters or more.
@@ -59,9 +59,9 @@ func monthOf(text string) (time.Month, bool) {
 	return 0, false
 }
 
-// ZoneNames are the names that the IANA database may have for a time zone, of which one is given in any
-// case, and with blanks for underscores. The database itself cannot be asked for its names. The likely
-// ones come first, so that a file system that ignores case gives none in another case.
+// ZoneNames returns the names that the IANA database may have for a time zone that is given in any
+// case, and with blanks for underscores. The database cannot list its names. Likely names come first,
+// so that a file system that ignores case returns the right one.
 func ZoneNames(text string) []string {
 	name := strings.ReplaceAll(strings.TrimSpace(text), " ", "_")
 	lower := strings.ToLower(name)
@@ -73,14 +73,14 @@ func ZoneNames(text string) []string {
 	return []string{titled(lower), strings.ToUpper(name), name}
 }
 
-// oddZones are names with capitals within words, or in words that are written small elsewhere.
+// oddZones are names with capitals within words, or in words that are lower case elsewhere.
 var oddZones = []string{
 	"America/Argentina/ComodRivadavia", "America/Port-au-Prince", "Antarctica/DumontDUrville", "Antarctica/McMurdo",
 	"Australia/ACT", "Australia/LHI", "Australia/NSW", "Brazil/DeNoronha", "Chile/EasterIsland", "America/Knox_IN", "GB-Eire", "Mexico/BajaNorte", "Mexico/BajaSur", "NZ-CHAT",
 	"Etc/UCT", "Etc/UTC", "US/East-Indiana",
 }
 
-// titled gives each word of a name in lower case its capital.
+// titled capitalizes each word of a name in lower case.
 func titled(lower string) string {
 	b := []byte(lower)
 	start := 0

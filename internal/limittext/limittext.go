@@ -40,7 +40,7 @@ func Period(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("period %q: must be a duration such as 500ms, 10s, 1m30s, 24h or 7d", Clip(text))
 }
 
-// rightPeriod is a period with the unit as Period reads it; empty: text is none.
+// rightPeriod is a period with its unit as Period reads it; empty: text is not a period.
 func rightPeriod(text string) string {
 	number := strings.TrimRightFunc(text, unicode.IsLetter)
 	unit := strings.ToLower(text[len(number):])
@@ -82,8 +82,8 @@ func Duration(d time.Duration) string {
 	return s
 }
 
-// OneOf makes a reader of the String of one of the given values, in any case. field is what errors
-// call it.
+// OneOf returns a parser for the String of one of the given values, in any case. Errors name it
+// field.
 func OneOf[T fmt.Stringer](field string, all ...T) func(text string) (T, error) {
 	return func(text string) (none T, _ error) {
 		names := make([]string, len(all))
@@ -96,7 +96,7 @@ func OneOf[T fmt.Stringer](field string, all ...T) func(text string) (T, error) 
 	}
 }
 
-// Clip is text, shortened to 80 bytes: what a caller sent must not fill a log.
+// Clip is text, shortened to 80 bytes, so that a caller's text cannot fill a log.
 func Clip(text string) string {
 	if len(text) <= 80 {
 		return text

@@ -19,7 +19,8 @@ type Line struct {
 	writing atomic.Bool
 }
 
-// Log reports whether it logs the line, with err and further attributes as slog takes them. It does not wait for that: a log may hang.
+// Log reports whether it logs the line, with err and further attributes as for slog. It does not wait for the
+// log, which may hang.
 func (l *Line) Log(level slog.Level, text string, err error, attributes ...any) bool {
 	now, next := time.Now().UnixNano(), l.next.Load()
 	if now < next || !l.next.CompareAndSwap(next, now+int64(every)) || !l.writing.CompareAndSwap(false, true) {

@@ -1,5 +1,4 @@
-// Package message fills numbers and waits into texts for those who are refused: those of rules
-// and of Guards.
+// Package message fills numbers and waits into texts for refused callers, of rules and of Guards.
 package message
 
 import (
@@ -13,8 +12,8 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// Placeholders are what a text may name. If you add one, fill it in, check it in package rules'
-// Rule.cannotFill, and list it in the documentation of rules and of stint.Guard.
+// Placeholders are the placeholders of texts. If you add one, fill it in, check it in package
+// rules' Rule.cannotFill, and list it in the documentation of rules and of stint.Guard.
 var Placeholders = [...]string{"violations", "warn_after", "ban_after", "retry_after", "ban_left", "limit"}
 
 // Template is a text cut at its placeholders. The zero Template is an empty text.
@@ -23,10 +22,10 @@ type Template struct {
 	units  *units // of its waits
 }
 
-// piece is what stands before a placeholder, and its name; empty after the last.
+// piece is the text before a placeholder, and its name; empty after the last.
 type piece struct{ before, name string }
 
-// Values are what a Template is filled with.
+// Values fill a Template.
 type Values struct {
 	Violations, WarnAfter, BanAfter int64
 	RetryAfter, BanLeft             time.Duration // the longest of all: never

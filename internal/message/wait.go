@@ -17,8 +17,8 @@ var (
 	traditional = &units{" 秒", " 分鐘", " 小時", " 天"}
 )
 
-// onlyTraditional are letters of the traditional script that are frequent in texts of refusals and differ
-// in the simplified one.
+// onlyTraditional are letters of the traditional script that are frequent in refusals and differ from the
+// simplified ones.
 const onlyTraditional = "請後過頻試時鐘數號鎖對帳戶還會來無訪問"
 
 // unitsOf returns the units for a text: those of Chinese if it has Chinese letters and no Japanese or

@@ -1,4 +1,4 @@
-// Package pause remembers until when requests are to wait because a server said so.
+// Package pause remembers how long requests must wait because a server said so.
 package pause
 
 import (
@@ -18,10 +18,11 @@ type Pauses[K comparable] struct {
 	until map[K]time.Time
 }
 
-// Any reports whether a pause runs, or has run until now. While none does, it costs one atomic load.
+// Any reports whether a pause runs, or ran until just now. While there is none, it costs one atomic
+// load.
 func (p *Pauses[K]) Any() bool { return p.last.Load() != nil && p.stillAny() }
 
-// stillAny is apart so that Any is inlined.
+// stillAny is separate so that Any is inlined.
 func (p *Pauses[K]) stillAny() bool {
 	last := p.last.Load()
 	if last == nil {
@@ -34,7 +35,7 @@ func (p *Pauses[K]) stillAny() bool {
 	return false
 }
 
-// Left is how long key is still paused; 0: it is not.
+// Left is how long key is still paused; 0: not paused.
 func (p *Pauses[K]) Left(key K) time.Duration {
 	if !p.Any() {
 		return 0

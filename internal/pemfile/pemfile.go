@@ -8,8 +8,8 @@ import (
 	"errors"
 )
 
-// Certificates reads the certificates in a file, at least one. A block that is cut off, as while a
-// file is written, is an error; the standard library skips it.
+// Certificates reads the certificates in a file, at least one. A truncated block, as while a file
+// is written, is an error; the standard library skips it.
 func Certificates(text []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for {

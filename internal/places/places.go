@@ -1,4 +1,4 @@
-// Package places has requests wait for their turns in leaky buckets, and gives the turns of those
+// Package places makes requests wait for their turns in leaky buckets, and gives the turns of those
 // that leave to the requests behind them.
 package places
 
@@ -11,14 +11,14 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Queue names those requests that can take each other's turns: they wait for the same bucket and
-// took as many units of it, so each fills the other's turn. The zero Queue names none.
+// Queue identifies requests that can take each other's turns: they wait for the same bucket and
+// took the same number of units. The zero Queue: none.
 type Queue struct {
 	key, limit string
 	units      int64
 }
 
-// QueueOf is the queue of a request that only a delays.
+// QueueOf is the queue of a request that is delayed only by a.
 func QueueOf(a *stint.Ask) Queue {
 	return Queue{key: a.Key, limit: a.Limit.ID(), units: a.Units()}
 }
@@ -35,32 +35,32 @@ func QueueFor(l *stint.Limiter, key string, limit *stint.Limit) Queue {
 // Waiting are the requests of one process that wait for their turns. A turn is an instant that the
 // bucket has granted. If a request leaves, each behind it in its Queue takes the turn before its own.
 // So no turn is used twice or before its time, and no request has to wait longer. The turn of the last
-// one is left over until it has passed: the next request takes it, and leaves its own.
+// one is free until it has passed: the next request takes it, and leaves its own.
 //
-// The store does not know: to it, a turn that nobody uses is taken. Requests that other processes
-// delay take none of the turns here.
+// The store does not know: it counts an unused turn as taken. Requests that other processes delay
+// do not take turns here.
 //
-// A request that leaves costs time in proportion to those behind it.
+// A request that leaves costs time in proportion to the requests behind it.
 //
 // It may be used from many goroutines at once.
 type Waiting struct {
-	most int // how many turns may be left over
+	most int // the most free turns
 
 	mu    sync.Mutex
 	lines map[Queue]*line // each has a turn
-	left  int             // turns that are left over, of all lines
+	left  int             // free turns of all lines
 }
 
-// Of is a Waiting that keeps at most so many turns that are left over, of all Queues.
+// Of returns a Waiting that keeps at most this many free turns, of all Queues.
 func Of(most int) *Waiting {
 	return &Waiting{most: most, lines: make(map[Queue]*line)}
 }
 
 // line is one Queue.
 type line struct {
-	turns   []time.Time   // ascending; the first are those of waiters, and the rest is left over
+	turns   []time.Time   // ascending; the first belong to waiters, the rest are free
 	waiters []*time.Timer // which end at their turns
-	end     *time.Timer   // forgets turns that are left over; nil: none were
+	end     *time.Timer   // forgets free turns; nil: there were none
 }
 
 // Wait waits for the turn that was granted after delay, or for an earlier one that a request of the
@@ -86,7 +86,7 @@ func ended(ctx context.Context, t *time.Timer) error {
 	return ctx.Err() // both channels may have been ready
 }
 
-// enter returns a timer that ends when it is the turn of one more request.
+// enter returns a timer that fires at the turn of one more request.
 func (w *Waiting) enter(q Queue, delay time.Duration) *time.Timer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,14 +105,14 @@ func (w *Waiting) enter(q Queue, delay time.Duration) *time.Timer {
 		return -1 // behind those of the same instant
 	})
 	l.turns = slices.Insert(l.turns, at, granted)
-	at = min(at, len(l.waiters)) // the first that is left over, if that is earlier
+	at = min(at, len(l.waiters)) // the first free turn, if that is earlier
 	t := time.NewTimer(l.turns[at].Sub(now))
 	l.waiters = slices.Insert(l.waiters, at, t)
 	return t
 }
 
-// leave removes the request that waits for t. If its turn is still to come and it does not use it, it
-// leaves it to the others.
+// leave removes the request that waits for t. If its turn is still to come and not used, the others
+// get it.
 func (w *Waiting) leave(q Queue, t *time.Timer, used bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +133,7 @@ func (w *Waiting) leave(q Queue, t *time.Timer, used bool) {
 	w.tidy(q, l, now)
 }
 
-// forget removes turns that are left over and have passed.
+// forget removes free turns that have passed.
 func (w *Waiting) forget(l *line, now time.Time) {
 	n := len(l.waiters)
 	passed := n

@@ -15,12 +15,12 @@ import (
 // patience is how long a pipe, or another file that is not regular, may take to end.
 const patience = 10 * time.Second
 
-// UpTo reads at most so many bytes. It does not wait for a pipe's other end, and 10 seconds in all
-// for what comes through one. A pipe from which nothing comes is an error, as is a directory.
+// UpTo reads at most most bytes. It does not wait for a pipe's writer, and reads from a pipe for at
+// most 10 seconds. A pipe without data is an error, as is a directory.
 func UpTo(path string, most int64) ([]byte, error) { return upTo(path, most, patience) }
 
 func upTo(path string, most int64, patience time.Duration) ([]byte, error) {
-	// Without O_NONBLOCK, to open a pipe waits until somebody writes to it.
+	// Without O_NONBLOCK, opening a pipe waits for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func upTo(path string, most int64, patience time.Duration) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		// What has no deadline, such as /dev/null, does not wait either.
+		// Files without deadlines, such as /dev/null, do not block.
 		_ = f.SetReadDeadline(time.Now().Add(patience))
 	}
 	data, err := io.ReadAll(io.LimitReader(f, most))

@@ -6,18 +6,18 @@ import (
 	"fmt"
 )
 
-// Watched are small files that belong together. What they hold tells whether they have changed, not
+// Watched are small files that belong together. Their contents show whether they have changed, not
 // their times: Kubernetes swaps a link two directories up, and a pair may be written within one tick.
 type Watched struct {
 	Paths []string
-	seen  [sha256.Size]byte // of what the last reading found; a digest, for it may be secret
+	seen  [sha256.Size]byte // of the last contents; a digest, because they may be secret
 }
 
 // MaxSize is the size of the largest file that is read, in bytes.
 const MaxSize = 1 << 20
 
-// Read is what each of the files holds, or why one cannot be read, and whether the
-// last reading found something else.
+// Read returns the contents of each file, or why one cannot be read, and whether they differ from
+// the last reading.
 func (f *Watched) Read() (contents [][]byte, changed bool, err error) {
 	digest := sha256.New()
 	var errs []error

@@ -20,9 +20,9 @@ type Clock struct {
 	ahead time.Duration
 }
 
-// StartWithClock is Start for a server whose wall clock jumps when told to, by some C that is
-// compiled here and loaded first (libfaketime does not work with Redis's jemalloc). It takes Linux
-// and a C compiler, and else skips the test, or fails it if Required is set.
+// StartWithClock is Start for a server whose wall clock a test can set, by some C that is compiled
+// here and loaded first (libfaketime does not work with Redis's jemalloc). It needs Linux and a C
+// compiler; else it skips the test, or fails it if Required is set.
 func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
 	s := prepare(t)
@@ -54,7 +54,7 @@ func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	return s, c
 }
 
-// Jump sets the clock forward by so much, or back.
+// Jump sets the clock forward, or back if by is negative.
 func (c *Clock) Jump(t testing.TB, by time.Duration) {
 	t.Helper()
 	c.ahead += by
@@ -73,7 +73,7 @@ func (c *Clock) write(t testing.TB) {
 	}
 }
 
-// Now is what the server's clock shows.
+// Now is the time of the server's clock.
 func (s *Server) Now(t testing.TB) time.Time {
 	t.Helper()
 	parts, err := s.Do(t, "TIME").AsStrSlice()

@@ -19,12 +19,12 @@ import (
 
 const slots = 16384
 
-// nodeTimeout is after how long without a word a node counts as failed.
+// nodeTimeout is how long a silent node counts as alive.
 const nodeTimeout = 1 * time.Second
 
 // Cluster is a Cluster of a test's own.
 type Cluster struct {
-	Masters  []*Server // in the beginning; a failover makes others masters
+	Masters  []*Server // at the start; a failover makes others masters
 	Replicas []*Server // of the master at the same place, then again from the first
 }
 
@@ -34,8 +34,8 @@ func StartCluster(t testing.TB, n int) []*Server {
 	return StartReplicated(t, n, 0).Masters
 }
 
-// StartReplicated starts a Cluster of masters with so many replicas each, from the configuration that
-// redis-cli --cluster create would have agreed.
+// StartReplicated starts a Cluster of masters with this number of replicas each, from the
+// configuration that redis-cli --cluster create would make.
 func StartReplicated(t testing.TB, masters, replicas int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -81,7 +81,7 @@ func (c *Cluster) URL() string {
 
 func id(place int) string { return fmt.Sprintf("%040x", place+1) }
 
-// config is what the node at a place knows of the Cluster before it has met any.
+// config is the initial Cluster configuration of the node at a place.
 func (c *Cluster) config(self int, shards bool) string {
 	var b strings.Builder
 	n := len(c.Masters)
@@ -105,8 +105,8 @@ func (c *Cluster) config(self int, shards bool) string {
 	return b.String()
 }
 
-// knowsShards tells whether nodes name shards, as from Redis 7.2 on. Others refuse names, and
-// these never agree without.
+// knowsShards reports whether nodes name shards, as from Redis 7.2 on. Older nodes refuse names;
+// newer ones never agree without.
 func knowsShards(t testing.TB) bool {
 	t.Helper()
 	out, err := exec.Command(program(t), "--version").Output()
@@ -130,7 +130,7 @@ func (s *Server) clusterIsUp() bool {
 	return fieldOf(text, "cluster_state") == "ok"
 }
 
-// sees tells whether CLUSTER SHARDS has every node in its place. Servers before 7.0 lack it.
+// sees reports whether CLUSTER SHARDS has every node in its place. Servers before 7.0 lack it.
 func (s *Server) sees(masters, replicas int) bool {
 	m, err := s.Try("CLUSTER", "SHARDS")
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *Server) sees(masters, replicas int) bool {
 
 func (s *Server) follows() bool { return s.Info("replication", "master_link_status") == "up" }
 
-// IsMaster tells whether the server is a master, as far as it knows.
+// IsMaster reports whether the server is a master, as far as it knows.
 func (s *Server) IsMaster() bool { return s.Info("replication", "role") == "master" }
 
 // Promote makes a replica the master, with the master's help, and waits until it is.
@@ -167,8 +167,8 @@ func (c *Cluster) AwaitMaster(t testing.TB, replica *Server) {
 	await.Until(t, "the replica is a master", func() bool { return replica.IsMaster() && replica.clusterIsUp() })
 }
 
-// Remove takes a server out of the Cluster, a master after its replica was promoted. It goes on alone
-// with its connections.
+// Remove takes a server out of the Cluster; a master only after its replica was promoted. The server
+// continues alone with its connections.
 func (c *Cluster) Remove(t testing.TB, out *Server) {
 	t.Helper()
 	place := slices.Index(c.All(), out)
@@ -184,7 +184,7 @@ func (c *Cluster) Remove(t testing.TB, out *Server) {
 	out.Do(t, "CLUSTER", "RESET", "HARD")
 }
 
-// Slot is where a key lies.
+// Slot is the slot of a key.
 func (c *Cluster) Slot(t testing.TB, key string) int {
 	t.Helper()
 	n, err := c.Masters[0].Do(t, "CLUSTER", "KEYSLOT", key).AsInt64()
@@ -194,7 +194,7 @@ func (c *Cluster) Slot(t testing.TB, key string) int {
 	return int(n)
 }
 
-// Owner is the place of the master that a slot was given to in the beginning.
+// Owner is the index of the master that has a slot at the start.
 func (c *Cluster) Owner(slot int) int {
 	n := len(c.Masters)
 	for i := range n {
@@ -205,8 +205,8 @@ func (c *Cluster) Owner(slot int) int {
 	return n - 1
 }
 
-// MoveSlot moves a slot and its keys between Masters as redis-cli --cluster reshard does, with rests
-// between its steps.
+// MoveSlot moves a slot and its keys between Masters as redis-cli --cluster reshard does, with
+// pauses between its steps.
 func (c *Cluster) MoveSlot(t testing.TB, slot, from, to int, rest time.Duration) {
 	t.Helper()
 	ctx, s := context.Background(), strconv.Itoa(slot)

@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// reserved are the ports already given out, so that servers prepared together differ, with what
-// keeps them from other processes.
+// reserved are the ports already given out, so that servers prepared together differ, with their
+// locks against other processes.
 var reserved sync.Map
 
 // FreePort finds a free port whose neighbour 10000 above, a Cluster node's bus, is free, too. Both are
-// below the ports that a system gives to connections: one of these may take a port before the
-// server that it was found for does. Nobody else gets the port while this process runs.
+// below the system's ports for outgoing connections, which could take the port before the server does.
+// Nobody else gets the port while this process runs.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
 		port := 10_000 + rand.IntN(10_000)
-		// Reserved first: else a look at the port could take it from a server that just starts.
+		// Reserve first: otherwise checking the port could take it from a server that is starting.
 		if _, taken := reserved.Load(port); !taken && reserve(port) && isFree(port) && isFree(port+10_000) {
 			return port
 		}

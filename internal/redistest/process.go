@@ -34,14 +34,14 @@ func (s *Server) Kill() {
 	}
 }
 
-// Begin starts a server that has ended again, on its files.
+// Begin starts a server that has ended again, with its files.
 func (s *Server) Begin(t testing.TB) {
 	t.Helper()
 	s.Launch(t)
 	s.await(t)
 }
 
-// Launch is Begin without waiting until the server can do anything.
+// Launch is Begin without waiting until the server answers.
 func (s *Server) Launch(t testing.TB) {
 	t.Helper()
 	s.run(t, s.process.Args[1:])
@@ -54,7 +54,7 @@ func (s *Server) Stop(t testing.TB) {
 	_ = s.process.Wait()
 }
 
-// Restart stops the server, unless it was stopped, and starts it again on its files.
+// Restart stops the server, unless it was stopped, and starts it again with its files.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop(t)
@@ -72,7 +72,7 @@ func (s *Server) Pause(t testing.TB) {
 // Resume ends a Pause.
 func (s *Server) Resume() { _ = s.process.Process.Signal(syscall.SIGCONT) }
 
-// Freeze is Pause until thaw is called, which the end of the test does in any case.
+// Freeze is Pause until thaw is called, at the latest at the end of the test.
 func (s *Server) Freeze(t testing.TB) (thaw func()) {
 	t.Helper()
 	s.Pause(t)

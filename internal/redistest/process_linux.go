@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// dieWithUs has the kernel end a server when the test's process dies.
+// dieWithUs makes the kernel end a server when the test's process dies.
 func dieWithUs(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // reserve keeps a port from the tests of other processes until this process ends, and reports whether
@@ -26,6 +26,6 @@ func reserve(port int) bool {
 		_ = f.Close()
 		return false
 	}
-	reserved.Store(port, f) // a file that nobody refers to would be closed
+	reserved.Store(port, f) // an unreferenced file would be closed
 	return true
 }

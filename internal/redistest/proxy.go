@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Toxic is what a Proxy does to what passes. The zero Toxic does nothing.
+// Toxic is what a Proxy does to its traffic. The zero Toxic does nothing.
 type Toxic struct {
-	Latency   time.Duration // each piece of a reply comes so much later
-	Jitter    time.Duration // and up to so much later still, or sooner
+	Latency   time.Duration // delay of each piece of a reply
+	Jitter    time.Duration // random change of Latency, up or down
 	Bandwidth int           // bytes a second, each way
-	Cut       int           // after so many bytes of replies, a connection is closed: in the midst of one
-	SlowClose time.Duration // a side learns so much later that the other has closed
+	Cut       int           // a connection is closed after this many bytes of replies, also within one
+	SlowClose time.Duration // delay until a side learns that the other has closed
 	Stall     bool          // nothing passes, and nothing is closed
-	Deafen    bool          // nothing comes any more to who has subscribed, and nothing is closed
+	Deafen    bool          // subscribers receive nothing any more, and nothing is closed
 	Refuse    bool          // new connections are closed at once
-	// Lie makes something else of a piece of a reply.
+	// Lie changes a piece of a reply.
 	Lie func(piece []byte) []byte
 }
 
-// Proxy stands between a client and a server, on loopback. Its toxics work on
-// connections that exist as well as on new ones.
+// Proxy is between a client and a server, on loopback. Its toxics affect existing connections as
+// well as new ones.
 type Proxy struct {
 	Addr string
 
@@ -48,7 +48,7 @@ type link struct {
 	subscribed     atomic.Bool
 }
 
-// StartProxy starts a Proxy before an address; the end of the test ends it.
+// StartProxy starts a Proxy in front of an address; it ends with the test.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func StartProxy(t testing.TB, target string) *Proxy {
 // URL is the Proxy's address for redislimit.Open.
 func (p *Proxy) URL() string { return "redis://" + p.Addr }
 
-// Set has the Proxy do something else from now on.
+// Set changes the Proxy's Toxic from now on.
 func (p *Proxy) Set(x Toxic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Proxy) Set(x Toxic) {
 	p.changed = make(chan struct{})
 }
 
-// Point leads new connections elsewhere, as an address does that now stands for another server.
+// Point leads new connections elsewhere, as if the address now stood for another server.
 func (p *Proxy) Point(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve passes what comes either way until both are closed.
+// serve passes data both ways until both sides are closed.
 func (p *Proxy) serve(l *link) {
 	var both sync.WaitGroup
 	both.Go(func() { p.pass(l, l.client, l.server, false) })
@@ -149,7 +149,7 @@ type piece struct {
 	due   time.Time
 }
 
-// pass passes one way. Delays do not add up: many pieces are under way at once.
+// pass passes data one way. Delays do not add up: many pieces are under way at once.
 func (p *Proxy) pass(l *link, from, to *net.TCPConn, replies bool) {
 	line := make(chan piece, 4096)
 	var writer sync.WaitGroup
@@ -232,7 +232,7 @@ func (p *Proxy) passable(l *link) Toxic {
 	}
 }
 
-// slowly writes at the bandwidth of the moment.
+// slowly writes at the current bandwidth.
 func (p *Proxy) slowly(to *net.TCPConn, b []byte) error {
 	for len(b) > 0 {
 		x, changed := p.now()

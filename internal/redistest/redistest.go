@@ -23,7 +23,7 @@ const Required = "STINT_REQUIRE_REDIS"
 // instead of the redis-server that is installed. scripts/servers has some.
 const Program = "STINT_REDIS_SERVER"
 
-// Server is a redis-server of a test's own on loopback.
+// Server is a test's own redis-server on loopback.
 type Server struct {
 	Addr   string // host:port
 	Socket string // the path of its Unix socket
@@ -156,7 +156,7 @@ func (s *Server) Try(args ...string) (*rueidis.RedisMessage, error) {
 	return &m, nil
 }
 
-// Info is one field of a section of INFO; "": the server does not have it, or does not answer.
+// Info is one field of a section of INFO; "": the server lacks it, or does not answer.
 func (s *Server) Info(section, field string) string {
 	m, err := s.Try("INFO", section)
 	if err != nil {
@@ -176,8 +176,8 @@ func fieldOf(text, field string) string {
 	return ""
 }
 
-// WatchPauses measures how late the machine wakes one who sleeps, at most, until it is
-// asked: no answer can be sure to come sooner.
+// WatchPauses measures the longest delay with which the machine wakes a sleeper, until most is
+// called: no answer is certain to come sooner.
 func WatchPauses() (most func() time.Duration) {
 	stop, done := make(chan struct{}), make(chan time.Duration)
 	go func() {

@@ -13,7 +13,7 @@ import (
 
 // Watched is a master with replicas that Sentinels watch, by the name mymaster.
 type Watched struct {
-	Master    *Server // in the beginning; a failover makes another one master
+	Master    *Server // at the start; a failover makes another one master
 	Replicas  []*Server
 	Sentinels []*Server
 }
@@ -69,7 +69,7 @@ func (w *Watched) URL() string {
 	return "redis+sentinel://" + strings.Join(hosts, ",") + "/mymaster"
 }
 
-// Failover has a Sentinel promote a replica while the master is well.
+// Failover makes a Sentinel promote a replica while the master works.
 func (w *Watched) Failover(t testing.TB) *Server {
 	t.Helper()
 	await.Until(t, "the Sentinel finds the replica good enough", func() bool {

@@ -36,7 +36,7 @@ func (s *Server) SetTLS(t testing.TB, ca, cert, key string) {
 	s.bySocket(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 }
 
-// bySocket sends a command to a server that may listen nowhere else.
+// bySocket sends a command to a server that may listen only on its socket.
 func (s *Server) bySocket(t testing.TB, args ...string) {
 	t.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Socket}, ForceSingleClient: true, DisableCache: true,

@@ -11,19 +11,18 @@ import (
 	"github.com/stintdev/stint/internal/address"
 )
 
-// Room is a number of places, each for one request at a time, of which one client
-// cannot take all. While no more than half of them are taken, anybody may take one. A
-// place that is taken beyond that is noted with its client. Beyond half, a client may
-// take one more while its part of the places beyond half is smaller than what is free;
-// that part is in proportion to its part of all noted places. Several at once are as many
-// one after another, as if the last were the only one to be asked about.
+// Room is a number of places, each for one request at a time; one client cannot take them all.
+// While no more than half are taken, anybody may take one. Places taken beyond half are noted with
+// their clients. Beyond half, a client may take one more while its part of the places beyond half
+// is smaller than the number of free places; its part is in proportion to its noted places. Several
+// at once are decided as if they were taken one after another and only the last were checked.
 //
-// So a client alone can take three quarters. m clients that each take what they can leave
-// about one place in 2(m+1) free, and a client of which no place is noted always finds
-// one while one is free. What one client leaves is there for any other.
+// So a client alone can take three quarters. m clients that each take as many as they can leave
+// about one place in 2(m+1) free, and a client without noted places always gets one while one is
+// free. Any client can take a place that another leaves.
 //
-// Up to half, a place costs one atomic operation. Beyond, it needs a lock, and memory for
-// each client with noted places, of which there are never more than places.
+// Up to half, a place costs one atomic operation. Beyond, it needs a lock, and memory for each
+// client with noted places, never for more clients than places.
 //
 // It may be used from many goroutines at once. The zero Room has any number of places.
 type Room struct {
@@ -33,24 +32,24 @@ type Room struct {
 	mu    sync.Mutex
 	held  map[netip.Addr]int64 // noted places, none of them 0; nil: one client may take all
 	noted int64                // the sum
-	_     [64]byte             // another Room's lie in another cache line
+	_     [64]byte             // keeps another Room's fields in another cache line
 }
 
-// Of is a Room of so many places; 0: any number.
+// Of returns a Room with this many places; 0: any number.
 func Of(places int64) *Room {
 	return &Room{places: places, held: make(map[netip.Addr]int64)}
 }
 
-// Undivided is a Room of so many places, of which one client may take all.
+// Undivided returns a Room with this many places; one client may take them all.
 func Undivided(places int64) *Room { return &Room{places: places} }
 
-// Place is what a request has taken: nothing, if it is zero.
+// Place has the places that a request has taken. The zero Place: none.
 type Place struct {
 	client       netip.Addr
 	taken, noted int64
 }
 
-// Taken is how many places it is.
+// Taken is the number of places.
 func (p *Place) Taken() int64 { return p.taken }
 
 // Refusal says why there is no place.
@@ -60,11 +59,11 @@ type Refusal uint8
 const (
 	None  Refusal = iota // there is a place
 	Full                 // all are taken
-	Share                // the client has as many as it may
+	Share                // the client has its share
 )
 
-// Enter takes a place for r, to be left unless it is refused. client finds r's client where that
-// matters, an IPv6 address by its /64; nil: all are one client's.
+// Enter takes a place for r, which must be left unless it is refused. client returns r's client if
+// that matters; an IPv6 address counts by its /64. A nil client: all requests are one client's.
 func (m *Room) Enter(r *http.Request, client func(*http.Request) netip.Addr) (p Place, no Refusal) {
 	no = m.Add(&p, 1, r, client)
 	return p, no
@@ -94,8 +93,8 @@ func (m *Room) Add(p *Place, n int64, r *http.Request, client func(*http.Request
 	return m.addNoted(p, n)
 }
 
-// take takes n places, unless more than most would then be taken. It takes none for a moment
-// only, in which another client would not find them.
+// take takes n places, unless more than most would then be taken. It never takes places that it
+// then gives back, because another client could miss them.
 func (m *Room) take(n, most int64) bool {
 	for {
 		before := m.taken.Load()
@@ -108,8 +107,8 @@ func (m *Room) take(n, most int64) bool {
 	}
 }
 
-// addNoted is Add beyond half. What is taken and what is noted are compared at one moment: by a
-// count from before the lock, two requests of a client could each get what is left for one.
+// addNoted is Add beyond half. It compares taken and noted places of one moment: with a count from
+// before the lock, two requests of a client could each get the last place for it.
 func (m *Room) addNoted(p *Place, n int64) Refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +117,7 @@ func (m *Room) addNoted(p *Place, n int64) Refusal {
 		if before > m.places-n {
 			return Full
 		}
-		// Before the last of them.
+		// The state before the last of the n.
 		held, beyond, free := m.held[p.client], before+n-1-m.places/2, m.places-before-n+1
 		// The client's part is beyond * held / noted.
 		if held > 0 && beyond > 0 && atLeast(held+n-1, beyond, free, max(m.noted+n-1, beyond, 1)) {
@@ -133,15 +132,15 @@ func (m *Room) addNoted(p *Place, n int64) Refusal {
 	}
 }
 
-// atLeast tells whether a*b >= c*d, of numbers that are not negative.
+// atLeast reports whether a*b >= c*d, for numbers that are not negative.
 func atLeast(a, b, c, d int64) bool {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	above, below := bits.Mul64(uint64(c), uint64(d))
 	return high > above || high == above && low >= below
 }
 
-// AddAlone is Add for a request which has all that is taken, also where there are not so
-// many places. It tells whether that is so.
+// AddAlone is Add for a request that has all taken places, even beyond the number of places. It
+// returns false if others have some.
 func (m *Room) AddAlone(p *Place, n int64) bool {
 	alone := m.taken.CompareAndSwap(p.taken, p.taken+n)
 	if alone {
@@ -150,7 +149,7 @@ func (m *Room) AddAlone(p *Place, n int64) bool {
 	return alone
 }
 
-// Leave refunds what Enter, Add and AddAlone took.
+// Leave returns the places of Enter, Add and AddAlone.
 func (m *Room) Leave(p Place) {
 	if p.noted > 0 {
 		m.mu.Lock()
@@ -163,7 +162,7 @@ func (m *Room) Leave(p Place) {
 	m.taken.Add(-p.taken)
 }
 
-// Taken is how many places are.
+// Taken is the number of taken places.
 func (m *Room) Taken() int64 { return m.taken.Load() }
 
 // network counts IPv6 clients by /64, within which one subscriber chooses addresses.

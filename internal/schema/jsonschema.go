@@ -17,12 +17,12 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// docsURL is where See of a row is found.
+// docsURL is the base of a row's See.
 const docsURL = "https://github.com/stintdev/stint/blob/main/docs/"
 
-// JSONSchema is the JSON Schema (2020-12) of files that have rows at their top, indented, with a line
-// end. It refuses no file that the rows read: what it cannot say, such as whether the tiers that rules
-// name are there, it leaves out.
+// JSONSchema is the JSON Schema (2020-12) of files with these rows at the top, indented, with a line
+// end. It refuses no file that the rows read: it leaves out what it cannot express, such as whether
+// the tiers that rules name exist.
 func JSONSchema(id, title string, rows Rows) []byte {
 	d := definitions{times: map[string]int{}, names: map[string]string{}, nodes: map[string]*jsonNode{}}
 	root := mappingNode(rows)
@@ -39,7 +39,7 @@ func JSONSchema(id, title string, rows Rows) []byte {
 	return b.Bytes()
 }
 
-// jsonNode is a schema, with the keywords that are needed.
+// jsonNode is a schema, with the keywords used here.
 type jsonNode struct {
 	Schema               string               `json:"$schema,omitempty"`
 	ID                   string               `json:"$id,omitempty"`
@@ -102,7 +102,7 @@ func (row *Row) jsonNode() *jsonNode {
 	return n
 }
 
-// noMarkdown keeps what a sentence has from being read as Markdown.
+// noMarkdown escapes Markdown in a sentence.
 var noMarkdown = strings.NewReplacer("*", `\*`, "<", `\<`, "`", "\\`")
 
 func (s *Shape) jsonNode() *jsonNode {
@@ -166,7 +166,8 @@ func (s *Shape) jsonNodeAlone() *jsonNode {
 	panic(fmt.Sprintf("schema: no JSON Schema for kind %d", s.Kind))
 }
 
-// scalarNode leaves out the types of which no text matches the pattern: an address is no number.
+// scalarNode leaves out types without a text that matches the pattern: an address is never a
+// number.
 func (s *Shape) scalarNode() *jsonNode {
 	types := []string{"string"}
 	pattern := regexp.MustCompile(s.Pattern)
@@ -186,7 +187,7 @@ func (s *Shape) scalarNode() *jsonNode {
 	return &jsonNode{Type: types, Pattern: s.Pattern, Minimum: json.Number(s.Least), Maximum: json.Number(s.Most)}
 }
 
-// sizePattern is for sizes from 1MiB on, of which none has a smaller bound.
+// sizePattern is for sizes from 1MiB on; no size has a smaller bound.
 const sizePattern = `^[+]?(0*[1-9][0-9]*[MG]iB|[0-9]{4,}KiB)$`
 
 const (
@@ -195,7 +196,8 @@ const (
 	daysPattern = `[+]?0*[1-9][0-9]{0,5}d`
 )
 
-// durationNode takes what limittext.Period reads, and bounds it as far as a pattern can.
+// durationNode accepts the texts that limittext.Period reads, and bounds them as far as a pattern
+// can.
 func (s *Shape) durationNode() *jsonNode {
 	n := &jsonNode{Type: "string", Pattern: "^[+]?(" + partPattern + ")+$"}
 	least, _ := limittext.Period(s.Least)
@@ -209,7 +211,7 @@ func (s *Shape) durationNode() *jsonNode {
 	return n
 }
 
-// wordsNode has the words as YAML takes them. A word that YAML takes for a number may be quoted, too.
+// wordsNode has the words as YAML reads them. A word that YAML reads as a number may also be quoted.
 func (s *Shape) wordsNode() *jsonNode {
 	n := &jsonNode{}
 	for _, word := range s.Words {
@@ -241,7 +243,7 @@ func AnyCase(words ...string) string {
 	return b.String() + ")"
 }
 
-// jsonOf is a value of YAML in JSON. What is no number, bool or null is a text, as a date.
+// jsonOf is a YAML value in JSON. All but numbers, bools and null are texts, also dates.
 func jsonOf(n *yamlnode.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -266,14 +268,14 @@ func jsonOf(n *yamlnode.Node) any {
 	return n.Value
 }
 
-// definitions are the mappings that occur several times.
+// definitions are mappings that occur several times.
 type definitions struct {
 	times map[string]int    // by the mapping's own text
-	names map[string]string // likewise, of those in nodes
+	names map[string]string // likewise, for those in nodes
 	nodes map[string]*jsonNode
 }
 
-// split divides n into what only the row says that has it, and the rest.
+// split divides n into the keywords from its row and the rest.
 func (n *jsonNode) split() (said, rest jsonNode) {
 	said = jsonNode{Title: n.Title, Description: n.Description, MarkdownDescription: n.MarkdownDescription, Default: n.Default, Examples: n.Examples}
 	rest = *n
@@ -291,7 +293,7 @@ func textOf(n *jsonNode) string {
 	return string(text)
 }
 
-// below calls visit with each node right below n, and the name of the field that has it.
+// below calls visit with each node directly below n, and its field's name.
 func (n *jsonNode) below(name string, visit func(string, *jsonNode)) {
 	for _, field := range slices.Sorted(maps.Keys(n.Properties)) {
 		visit(field, n.Properties[field])

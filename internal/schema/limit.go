@@ -12,8 +12,8 @@ func Algorithm() Shape {
 	return spelled(stint.TokenBucket, stint.LeakyBucket, stint.FixedWindow, stint.SlidingLog, stint.SlidingWindow, stint.InFlight)
 }
 
-// Limit is the text of a limit. Its pattern matches all that stint.ParseLimit reads, and of the rest
-// what has the same words in the same order.
+// Limit is the text of a limit. Its pattern matches all texts that stint.ParseLimit reads, and
+// others with the same words in the same order.
 func Limit() Shape {
 	const between = "[^!-~]+" // blanks of any kind
 	word := func(s Shape) string { return strings.Trim(s.Pattern, "^$") }
@@ -25,7 +25,7 @@ func Limit() Shape {
 	return Scalar("limit", "^(.*:)?[^!-~]*("+AnyCase("unlimited")+"|"+terms+")[^!-~]*$")
 }
 
-// spelled is one of all, in any case, and with - for _.
+// spelled is a shape for one of all, in any case, and with - for _.
 func spelled[T fmt.Stringer](all ...T) Shape {
 	words := make([]string, len(all))
 	for i, v := range all {

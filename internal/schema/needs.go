@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// needsOf are what the JSON Schema says of the fields of a mapping that go together.
+// needsOf returns schemas for the fields of a mapping that depend on each other.
 func needsOf(rows Rows) (all []*jsonNode) {
 	for i := range rows {
 		row := &rows[i]
@@ -23,8 +23,8 @@ func needsOf(rows Rows) (all []*jsonNode) {
 	return all
 }
 
-// needNode refuses a mapping that has all fields of with and none of one. Editors offer what a schema has,
-// but not what is behind one negation: behind two, they would offer these fields again.
+// needNode refuses a mapping that has all fields of with and none of one. Editors offer the fields in a
+// schema, but not those behind one negation; behind two, they would offer them again.
 func needNode(why string, with, one []string) *jsonNode {
 	wrong := &jsonNode{}
 	for _, path := range with {
@@ -36,13 +36,14 @@ func needNode(why string, with, one []string) *jsonNode {
 	return &jsonNode{Not: wrong, ErrorMessage: why}
 }
 
-// has takes mappings whose field at path, which is as in Row.Needs, is not false, 0 or empty.
+// has accepts mappings whose field at path, written as in Row.Needs, is not false, 0 or empty.
 func has(path string) *jsonNode {
 	something := &jsonNode{AnyOf: []*jsonNode{{Enum: []any{true}}, {Type: []string{"object", "array", "string", "number"}, MinLength: 1, MinItems: 1, Minimum: "1"}}}
 	return at(path, something, true)
 }
 
-// lacks takes mappings whose field at path is not there, false or empty: a cost of 0 is one.
+// lacks accepts mappings whose field at path is missing, false or empty. A cost of 0 counts as
+// present.
 func lacks(path string) *jsonNode {
 	return at(path, &jsonNode{Enum: []any{"", false, []any{}}}, false)
 }
@@ -68,7 +69,8 @@ func at(path string, value *jsonNode, required bool) *jsonNode {
 	return n
 }
 
-// needsText says which fields go with the field: sentences, each after a blank; empty if none do.
+// needsText says which fields the field needs or excludes: sentences, each after a blank; empty if
+// none.
 func (row *Row) needsText() (text string) {
 	if len(row.Needs) > 0 {
 		text = " It needs " + list(row.Needs, "or") + "."

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// WriteTable writes a table of rows and all below them to a page in docs, in Markdown. path is where the
-// mapping with the rows is; empty: it is not said. Each row has its path as its anchor. name returns what
-// stands beside a path, such as a flag; nil: nothing does.
+// WriteTable writes a table of rows and all below them to a page in docs, in Markdown. path is the path
+// of the mapping with the rows; empty: none is shown. Each row has its path as its anchor. name returns a
+// text to show beside a path, such as a flag; nil: none.
 func WriteTable(w io.Writer, rows Rows, path string, name func(path string, row *Row) string) {
 	fmt.Fprintln(w, "| Field | What it does | Value | Default | Example |\n| --- | --- | --- | --- | --- |")
 	rows.Walk(path, func(path string, row *Row) {
@@ -49,7 +49,7 @@ func WriteTable(w io.Writer, rows Rows, path string, name func(path string, row 
 
 func code(text string) string { return "`" + cell(text) + "`" }
 
-// cell is text that ends no cell of a table.
+// cell escapes text for a cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 // String says in words what a value may be.

@@ -1,6 +1,5 @@
-// Package schema describes YAML by rows. A row reads one field of a mapping and says what the field is,
-// so that what a file may have, the values by default, the JSON Schema and the pages of reference have
-// one source.
+// Package schema describes YAML by rows. A row reads one field of a mapping and documents it, so that
+// the reader, the defaults, the JSON Schema and the reference pages have one source.
 //
 // Rows are made for the variables that they read into, as in
 //
@@ -10,7 +9,7 @@
 //		}
 //	}
 //
-// To describe a mapping, make them for a zero value and a new Reader.
+// To describe a mapping, make the rows for a zero value and a new Reader.
 package schema
 
 import (
@@ -26,49 +25,49 @@ import (
 type Row struct {
 	Name string
 	Value
-	// Default is the value where the field is left out, as a file has it; empty: none. Computed says
-	// in words what it is if it depends on the machine or on something else.
+	// Default is the default value, as written in a file; empty: none. Computed describes the
+	// default in words if it depends on the machine or on something else.
 	Default, Computed string
-	// Says is what the field does, in one sentence or two. Example is a value, as a file has it; empty:
-	// Default is an example, too.
+	// Says is what the field does, in one or two sentences. Example is a value, as written in a file;
+	// empty: Default is the example.
 	Says, Example string
-	// Flag is the flag of stint serve that sets the field, without its dashes; empty: none does.
+	// Flag is the flag of stint serve that sets the field, without its dashes; empty: none.
 	Flag string
-	// See is the page that explains more, in docs, such as "traces.md#sampling"; empty: none does.
+	// See is the page in docs that explains more, such as "traces.md#sampling"; empty: none.
 	See string
 	// Required means that the mapping is wrong without the field.
 	Required bool
-	// Needs are other fields of the mapping, one of which it must have, too, if it has this one. A field of
-	// a mapping in it is NAME.FIELD, and one that must have a certain word NAME=WORD. A field that is false
-	// or empty counts as left out, here and in Instead and Not, and one that is 0 needs nothing.
+	// Needs are other fields: a mapping with this field must also have one of them. A field of an inner
+	// mapping is NAME.FIELD; a field that must have a certain word is NAME=WORD. A field that is false or
+	// empty counts as left out, here and in Instead and Not; a field that is 0 needs nothing.
 	Needs []string
-	// Instead are fields one of which the mapping must have if it lacks this one, written as in Needs.
+	// Instead are fields, written as in Needs: a mapping without this field must have one of them.
 	Instead []string
-	// Not are fields that the mapping must not have if it has this one, written as in Needs.
+	// Not are fields, written as in Needs, that a mapping with this field must not have.
 	Not []string
-	// Secret means that the value may be a secret, or hold one.
+	// Secret means that the value may be or contain a secret.
 	Secret bool
-	// Reread means that the file that the value names is read again when it changes.
+	// Reread means that the file named by the value is read again when it changes.
 	Reread bool
-	// Since is the version that has the field first; empty: v0.1.0.
+	// Since is the first version with the field; empty: v0.1.0.
 	Since string
 }
 
 // Rows are the fields of a mapping.
 type Rows []Row
 
-// Value is what a field may be, and how it is read.
+// Value says what a field may be, and reads it.
 type Value struct {
 	Shape
 	Read func(*yamlnode.Node)
-	// otherwise sets what a row with Computed says; nil: the variable is right as it is.
+	// otherwise sets the computed default; nil: the variable is right as it is.
 	otherwise func()
-	// shows is the present value as a file has it; nil: only what was read is known.
+	// shows returns the current value as written in a file; nil: not known.
 	shows func() string
-	inner Rows // of a mapping that is always there
+	inner Rows // of a mapping that always exists
 }
 
-// Fields are those of r for yamlnode's Mapping.
+// Fields returns the rows for yamlnode's Mapping.
 func (rows Rows) Fields() yamlnode.Fields {
 	all := make(yamlnode.Fields, len(rows))
 	for i := range rows {
@@ -77,7 +76,7 @@ func (rows Rows) Fields() yamlnode.Fields {
 	return all
 }
 
-// SetDefaults sets each variable to the value that its row has by default.
+// SetDefaults sets each variable to its row's default.
 func (rows Rows) SetDefaults() {
 	for i := range rows {
 		switch row := &rows[i]; {
@@ -91,7 +90,7 @@ func (rows Rows) SetDefaults() {
 	}
 }
 
-// Shows is the present value of row as a file has it, if it is known.
+// Shows returns the current value of row as written in a file, if it is known.
 func (row *Row) Shows() (string, bool) {
 	if row.shows == nil {
 		return "", false
@@ -99,7 +98,7 @@ func (row *Row) Shows() (string, bool) {
 	return row.shows(), true
 }
 
-// Text is any text. what says which, such as "address".
+// Text is any text. what names its kind, such as "address".
 func Text(r *yamlnode.Reader, to *string, what string) Value {
 	return Value{Shape: Shape{Kind: KindText, What: what}, Read: r.Text(to), shows: func() string { return *to }}
 }
@@ -129,7 +128,7 @@ func bound(most int64) string {
 	return strconv.FormatInt(most, 10)
 }
 
-// Parsed is text that parse understands; shape says what that is.
+// Parsed is text that parse reads; shape describes it.
 func Parsed[T any](r *yamlnode.Reader, to *T, parse func(string) (T, error), shape Shape) Value {
 	v := Value{Shape: shape, Read: yamlnode.Parsed(r, to, parse)}
 	if text, ok := any(to).(*string); ok {
@@ -158,9 +157,9 @@ func Duration(r *yamlnode.Reader, name string, to *time.Duration, least, most ti
 }
 
 const (
-	// AboveZero is the least Duration of those that must not be 0.
+	// AboveZero is the least of Durations that must not be 0.
 	AboveZero = time.Nanosecond
-	// Endless is the most of those that have no bound.
+	// Endless is the most of Durations without a bound.
 	Endless = time.Duration(math.MaxInt64)
 )
 
@@ -184,12 +183,12 @@ func boundText(d time.Duration) string {
 	return limittext.Duration(d)
 }
 
-// Section is a mapping that is always there. check, which may be nil, looks at the whole of it.
+// Section is a mapping that always exists. check, which may be nil, checks it as a whole.
 func Section(r *yamlnode.Reader, rows Rows, check func(n *yamlnode.Node, fields map[string]*yamlnode.Node)) Value {
 	return Value{Shape: Shape{Kind: KindMapping, Rows: func() Rows { return rows }}, inner: rows, Read: readRows(r, rows, check)}
 }
 
-// Optional is a mapping that may be left out, and makes *to not nil.
+// Optional is a mapping that may be left out. If it is there, *to is set.
 func Optional[T any](r *yamlnode.Reader, to **T, rowsOf func(*T) Rows, check func(t *T, n *yamlnode.Node, fields map[string]*yamlnode.Node)) Value {
 	shape := shapeOf(rowsOf)
 	shape.Optional = true
@@ -215,7 +214,7 @@ func Mappings[T any](r *yamlnode.Reader, rowsOf func(*T) Rows, add func(t *T, n 
 	}}
 }
 
-// New makes a T that has what rowsOf gives it by default.
+// New makes a T with the defaults of rowsOf.
 func New[T any](rowsOf func(*T) Rows) *T {
 	t, _ := withDefaults(rowsOf)
 	return t
@@ -240,18 +239,18 @@ func readRows(r *yamlnode.Reader, rows Rows, check func(*yamlnode.Node, map[stri
 	}
 }
 
-// List is a list of texts that parse understands; item says what each is.
+// List is a list of texts that parse reads; item describes each.
 func List[T any](r *yamlnode.Reader, to *[]T, parse func(string) (T, error), item Shape) Value {
 	return Value{Shape: Shape{Kind: KindList, Item: &item}, Read: yamlnode.List(r, to, parse)}
 }
 
-// Custom is what read reads.
+// Custom is a value that read reads.
 func Custom(shape Shape, read func(*yamlnode.Node)) Value {
 	return Value{Shape: shape, Read: read}
 }
 
-// ByDefault is v, with a value by default that no text of a file stands for: set sets it, and shows gives the
-// present value where it is known.
+// ByDefault is v with a default that cannot be written in a file: set sets it, and shows returns the current
+// value, if it is known.
 func (v Value) ByDefault(set func(), shows func() string) Value {
 	v.otherwise = set
 	if shows != nil {
@@ -272,8 +271,8 @@ func (v Value) OrWords(words ...string) Value {
 	return v
 }
 
-// Expanding is v, in which ${NAME} stands for a variable of the environment and ${file:PATH} for what a
-// file has; see yamlnode's Expand.
+// Expanding is v, in which ${NAME} stands for an environment variable and ${file:PATH} for the content
+// of a file; see yamlnode's Expand.
 func (v Value) Expanding(r *yamlnode.Reader) Value {
 	read := v.Read
 	v.Expands = true

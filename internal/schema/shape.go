@@ -3,26 +3,26 @@ package schema
 // Shape is what a value may be.
 type Shape struct {
 	Kind Kind
-	// What says in words which text it is: address, URL, file.
+	// What names the kind of text: address, URL, file.
 	What string
-	// Words are all that there are, of KindWords.
+	// Words are all words of KindWords.
 	Words []string
-	// Least and Most bound a number, a duration or a size, both included, as a file has it; empty: no
+	// Least and Most bound a number, a duration or a size, inclusive, as written in a file; empty: no
 	// bound.
 	Least, Most string
-	// Pattern is a regular expression that texts must match; empty: any may be right. Of KindWords, it
-	// matches other spellings of the words, such as those in capitals, and of KindNumber, what may be
-	// quoted; empty: there are none.
+	// Pattern is a regular expression that texts must match; empty: any. For KindWords, it matches
+	// other spellings of the words, such as capitals, and for KindNumber, texts that may be quoted;
+	// empty: none.
 	Pattern string
-	// Item is each of a list, or each value of a mapping whose names the file chooses, and Names a regular
-	// expression that those must match; empty: any may be right.
+	// Item is the shape of each element of a list, or each value of a mapping whose names the file
+	// chooses; Names is a regular expression for these names; empty: any.
 	Item  *Shape
 	Names string
-	// Rows are the fields of a mapping. Optional means that what they have by default counts only if the
-	// mapping is there.
+	// Rows are the fields of a mapping. Optional means that their defaults count only if the mapping is
+	// there.
 	Rows     func() Rows
 	Optional bool
-	// Expands means that the text may have ${NAME} and ${file:PATH} in it.
+	// Expands means that the text may contain ${NAME} and ${file:PATH}.
 	Expands bool
 	// Or are other shapes that the value may have instead.
 	Or []Shape
@@ -32,7 +32,7 @@ type Shape struct {
 type Kind uint8
 
 const (
-	KindText   Kind = iota // must be a text of YAML: a number must be quoted
+	KindText   Kind = iota // a YAML string: a number must be quoted
 	KindScalar             // any scalar, by its text
 	KindBool
 	KindNumber
@@ -45,17 +45,17 @@ const (
 	KindNames // a mapping whose names the file chooses
 )
 
-// Patterns that several kinds of texts have.
+// Patterns of several kinds of texts.
 const (
-	// Something is that of texts that must not be empty.
+	// Something is for texts that must not be empty.
 	Something = "."
-	// Name is that of rules, tiers, routes and the like; see package rules' IsName.
+	// Name is for names of rules, tiers, routes and the like; see package rules' IsName.
 	Name = "^[A-Za-z0-9_.:/-]{1,64}$"
-	// Token is that of methods and of names of headers in HTTP.
+	// Token is for HTTP methods and header names.
 	Token = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 )
 
-// Scalar is text in which what YAML takes for a number need not be quoted.
+// Scalar is text that need not be quoted even if YAML reads it as a number.
 func Scalar(what, pattern string) Shape { return Shape{Kind: KindScalar, What: what, Pattern: pattern} }
 
 // Words is one of a few words.

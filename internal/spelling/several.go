@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Several is a number of things: "1 rule", "2 rules", "0 entries". thing is one of them, of which the
-// plural is regular.
+// Several is a number of things: "1 rule", "2 rules", "0 entries". thing is the singular; its plural
+// must be regular.
 func Several[N int | int64](n N, thing string) string {
 	if n != 1 {
 		thing = plural(thing)

@@ -1,10 +1,10 @@
-// Package spelling suggests what a misspelled name was meant to be, and spells numbers of things.
+// Package spelling suggests the right name for a misspelled one, and spells numbers of things.
 package spelling
 
 import "strings"
 
-// Nearest returns the candidate that name is likely a misspelling of: the one that differs
-// from it, in lower case, in the fewest letters, two at most. It is empty if none does.
+// Nearest returns the candidate that is probably meant by name: the one that differs from it, in
+// lower case, in the fewest letters, two at most. It is empty if there is none.
 func Nearest(name string, candidates []string) string {
 	best, least := "", min(2, len(name)/2)+1
 	for _, c := range candidates {
@@ -23,8 +23,8 @@ func Hint(name string, candidates []string) string {
 	return ""
 }
 
-// distance is how many letters must be added, dropped, changed or swapped with
-// their neighbour to make b of a; any number from limit up where it is that many.
+// distance is how many letters must be added, dropped, changed or swapped with their neighbour to
+// turn a into b; any number from limit up if it is at least limit.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

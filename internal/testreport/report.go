@@ -50,7 +50,7 @@ type outcome struct {
 
 type report struct {
 	last   map[key]string    // pass, fail or skip, of every test and subtest
-	said   map[key]string    // what it logged last
+	said   map[key]string    // its last log
 	lines  map[key][]string  // of the run of a test under way, with its subtests
 	runs   map[key][]outcome // of tests, and of packages that failed outside of their tests
 	failed map[key]bool      // packages with a failed test in the run under way
@@ -94,8 +94,7 @@ func (r *report) endTest(k key, failed bool) {
 	}
 }
 
-// endPackage notes that the tests still running failed, and so does the package if none of its
-// tests did.
+// endPackage notes that the tests still running failed, or the package if none of its tests did.
 func (r *report) endPackage(k key, e *event) {
 	if e.Action == "fail" {
 		for running := range r.lines {
@@ -157,7 +156,7 @@ func (r *report) printFailed(to io.Writer, failed []key) {
 		}
 		seed := ""
 		for _, found := range seeds.FindAllStringSubmatch(strings.Join(all, ""), -1) {
-			seed = found[1] // a test that draws several fails at the last
+			seed = found[1] // a test with several seeds fails at the last
 		}
 		fmt.Fprintf(to, ":\n%srepeat it: %s\n", strings.Join(lines, ""), k.repeat(seed))
 	}
@@ -179,7 +178,7 @@ func excerpt(lines []string) []string {
 	return lines[from:min(len(lines), from+mostLines)]
 }
 
-// printSum prints how many tests and subtests ended how, and why some were skipped.
+// printSum prints the numbers of tests and subtests by result, and why some were skipped.
 func (r *report) printSum(to io.Writer) {
 	ended, reasons := map[string]int{}, map[string]int{}
 	for k, action := range r.last {

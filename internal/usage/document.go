@@ -13,17 +13,17 @@ import (
 type Document struct {
 	data    []byte
 	members []member           // of an object
-	within  map[*byte][]member // of objects in it that were looked into, by their first byte
+	within  map[*byte][]member // of inner objects that were read, by their first byte
 }
 
 // member is a member of an object: its name, and the text of its value.
 type member struct{ name, value []byte }
 
-// Errors of Lookup. Readers of JSON differ in what they take then.
+// Errors of Lookup. JSON readers differ in these cases.
 var (
 	// ErrTwice means that an object has a member twice, in any case of its letters.
 	ErrTwice = errors.New("given twice")
-	// ErrCase means that an object has a member in another case of its letters alone.
+	// ErrCase means that an object has a member only in another case of its letters.
 	ErrCase = errors.New("spelled in another case")
 	// ErrTooLarge means that a number is too large for a float64.
 	ErrTooLarge = errors.New("too large")
@@ -32,8 +32,8 @@ var (
 // maxMembers is how many members an object may have.
 const maxMembers = 10_000
 
-// Parse returns data as a Document, which keeps it. A byte order mark before it is passed over. The
-// error is not nil if data is not one JSON value in UTF-8, or is an object of more than 10,000 members.
+// Parse returns data as a Document, which keeps it. It skips a byte order mark. The error is not nil if
+// data is not one JSON value in UTF-8, or is an object of more than 10,000 members.
 func Parse(data []byte) (*Document, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("it is not UTF-8")
@@ -53,7 +53,7 @@ func Parse(data []byte) (*Document, error) {
 	return d, ended(err)
 }
 
-// ended is err for data that is all there.
+// ended is err for complete data.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errSyntax
@@ -97,7 +97,7 @@ func (p *parser) members() (all []member, err error) {
 
 // Lookup returns the value of path, which has at least one name of a member: a string, bool,
 // int64, float64 or nil, or a []any or map[string]any of those. It is not ok if there is none. The
-// error wraps ErrTooLarge, or ErrTwice or ErrCase if that is so of a name on the way.
+// error wraps ErrTooLarge, or ErrTwice or ErrCase for a name on the path.
 func (d *Document) Lookup(path []string) (value any, ok bool, err error) {
 	text, err := d.find(path)
 	if err != nil || text == nil {
@@ -110,7 +110,7 @@ func (d *Document) Lookup(path []string) (value any, ok bool, err error) {
 	return value, true, nil
 }
 
-// find is the text of the value of path; nil: there is none.
+// find returns the text of the value at path; nil: none.
 func (d *Document) find(path []string) (text []byte, err error) {
 	members := d.members
 	for i, name := range path {
@@ -128,8 +128,8 @@ func (d *Document) find(path []string) (text []byte, err error) {
 	return text, nil
 }
 
-// one is the only member that has a name; nil: there is none. It is an error if there are several, or
-// if it is in another case.
+// one returns the only member with a name; nil: none. It is an error if there are several, or if one
+// is in another case.
 func one[M any](all []M, name string, nameOf func(*M) []byte) (found *M, err error) {
 	n := 0
 	for i := range all {
@@ -149,7 +149,7 @@ func one[M any](all []M, name string, nameOf func(*M) []byte) (found *M, err err
 	return found, nil
 }
 
-// membersOf are the members of a value; none if it is no object. It is read once.
+// membersOf returns the members of a value; none if it is not an object. Each value is read once.
 func (d *Document) membersOf(text []byte) ([]member, error) {
 	if text[0] != '{' {
 		return nil, nil

@@ -29,7 +29,7 @@ func Decodes(encoding string) bool {
 // memory.
 const mostEncodings = 4
 
-// decodingsOf returns the decodings of a Content-Encoding, in the order in which it names them.
+// decodingsOf returns the decodings of a Content-Encoding, in its order.
 func decodingsOf(contentEncoding string) (all []decoding, err error) {
 	for _, name := range Codings([]string{contentEncoding}) {
 		d := decodings[strings.ToLower(name)]
@@ -41,15 +41,16 @@ func decodingsOf(contentEncoding string) (all []decoding, err error) {
 	return all, nil
 }
 
-// A body that grows by more than mostGrowth when it is decoded is not read beyond fewDecoded
-// bytes: its sender wants the gateway to work.
+// A body that grows by more than mostGrowth when it is decoded is not read beyond fewDecoded bytes:
+// it may be an attack.
 const (
 	mostGrowth = 200
 	fewDecoded = 16 << 20
 )
 
-// decoded returns what gives the parts of s decoded by d. They end where s is no such data. wire is
-// the body as it was sent: with several encodings, none may grow much beyond that.
+// decoded returns a function that returns the parts of s decoded by d. They end where s is
+// malformed. wire is the body as it was sent: with several encodings, none may grow much beyond
+// that.
 func (r *Reader) decoded(d decoding, s, wire *source) (more func() []byte) {
 	var from io.Reader
 	var buffer []byte
@@ -116,7 +117,7 @@ func inflate(s *source) (io.Reader, func(), error) {
 	return flate.NewReader(s), func() {}, nil
 }
 
-// isZlib reports whether data that begins with these bytes have the header of zlib.
+// isZlib reports whether data with these first bytes has the zlib header.
 func isZlib(first, second byte) bool {
 	const deflated = 8
 	return first&0xf == deflated && (int(first)<<8|int(second))%31 == 0
@@ -135,11 +136,11 @@ func unbrotli(s *source) (io.Reader, func(), error) {
 	}, err
 }
 
-// mostWindow is how large a window of zstd may be, by RFC 9659.
+// mostWindow is the largest window of zstd, by RFC 9659.
 const mostWindow = 8 << 20
 
-// zstdDecoders are pooled, because a decoder takes its window at once. With a concurrency of one
-// they have no goroutines.
+// zstdDecoders are pooled, because a decoder allocates its window at once. With a concurrency of
+// one they have no goroutines.
 var zstdDecoders = sync.Pool{New: func() any {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(mostWindow))
 	if err != nil {

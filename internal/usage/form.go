@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// hint is what a content type says about the form of a body. It decides only where the body does not:
-// a client can choose the form of many APIs, and their content types are often wrong.
+// hint is the form of a body by its content type. It decides only if the body does not: many APIs let
+// a client choose the form, and their content types are often wrong.
 type hint uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	lines       // a JSON value in each line
 )
 
-// hintOf also reports whether the content type is that of a form that can be read.
+// hintOf also reports whether the content type is of a readable form.
 func hintOf(contentType string) (h hint, declared bool) {
 	media, _, _ := mime.ParseMediaType(contentType) // empty if it is none
 	switch media {
@@ -53,7 +53,7 @@ func (r *Reader) readForm(in *input) {
 		r.readValues(in)
 	case r.hint == events, beginsField(in):
 		e := eventReader{in: in, ends: "\r\n"}
-		if indented { // it is no field
+		if indented { // it is not a field
 			e.skipLine()
 		}
 		r.readEach(&e)
@@ -62,7 +62,7 @@ func (r *Reader) readForm(in *input) {
 	case r.declared:
 		r.fail(errSyntax)
 	default:
-		r.bytes = 0 // none of them were read, however many came at once
+		r.bytes = 0 // none of them was read, however many came at once
 		r.fail(fmt.Errorf("content type %.60q: want JSON or server-sent events", r.media))
 	}
 }
@@ -72,11 +72,11 @@ func beginsJSON(c int) bool {
 	return c >= 0 && strings.IndexByte(`{["-0123456789tfn`, byte(c)) >= 0
 }
 
-// beginsField reports whether in goes on with a field of a server-sent event, or a comment, or with
-// what there is of one.
+// beginsField reports whether in continues with a field of a server-sent event, a comment, or the
+// beginning of one.
 func beginsField(in *input) bool {
 	for _, name := range []string{":", "id:", "data:", "event:", "retry:"} {
-		// It looks no further than it must: a comment may be all that comes for long.
+		// It looks no further than necessary: only a comment may come for a long time.
 		if in.peek() == int(name[0]) {
 			return strings.HasPrefix(name, string(in.ahead(len(name))))
 		}
@@ -84,7 +84,7 @@ func beginsField(in *input) bool {
 	return false
 }
 
-// commit makes values out of what was seen.
+// commit turns seen into values.
 func (r *Reader) commit() {
 	for i, v := range r.seen {
 		if v != nil {
@@ -94,14 +94,14 @@ func (r *Reader) commit() {
 	clear(r.seen)
 }
 
-// parser returns a parser that finds what is seen.
+// parser returns a parser that sets seen.
 func (r *Reader) parser() *parser {
 	return &parser{root: newNode(r.paths), found: func(i int, value any) { r.seen[i] = value }}
 }
 
-// readEach reads events or lines. What one of them says counts if it is JSON as a whole: some
-// hold other text, such as the [DONE] of OpenAI. It reports how many are, and whether one that is
-// not is more than the beginning of one.
+// readEach reads events or lines. One counts if all of it is JSON: some are other text, such as the
+// [DONE] of OpenAI. It returns how many count, and whether another one is malformed and not just
+// cut off.
 func (r *Reader) readEach(e *eventReader) (found int64, broken bool) {
 	p := r.parser()
 	data := e.data
@@ -172,7 +172,8 @@ func (r *Reader) readValues(in *input) {
 	}
 }
 
-// malformed ends a body whose first value is not JSON. Of declared lines, it was only the first.
+// malformed ends a body whose first value is not JSON. For declared lines, only that line is
+// skipped.
 func (r *Reader) malformed(p *parser, err error) {
 	clear(r.seen)
 	clear(r.values)
@@ -189,7 +190,7 @@ func (r *Reader) malformed(p *parser, err error) {
 }
 
 // readMore reads the values after the first of several that are not in lines, or not all. One that
-// is not JSON is passed over, to the end of its line.
+// is not JSON is skipped, to the end of its line.
 func (r *Reader) readMore(p *parser) {
 	for several := false; ; {
 		p.space()
@@ -216,8 +217,8 @@ func (r *Reader) readMore(p *parser) {
 	}
 }
 
-// resume goes on after an error in a value that began at first: where the next line begins, which
-// may be here.
+// resume continues after an error in a value that began at first: at the next line, which may begin
+// here.
 func (p *parser) resume(first int64) {
 	if p.line == p.passed && p.line > first {
 		return

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// input is a stream of bytes that come in parts.
+// input is a stream of bytes in parts.
 type input struct {
 	more func() []byte // the next part, which is not empty; nil: the end
 	buf  []byte
@@ -16,7 +16,7 @@ type input struct {
 // end is what peek returns at the end.
 const end = -1
 
-// peek is the next byte, which stays; end: there is none.
+// peek returns the next byte without reading it; end: none.
 func (in *input) peek() int {
 	if in.at == len(in.buf) {
 		in.buf, in.at = in.more(), 0
@@ -30,8 +30,8 @@ func (in *input) peek() int {
 
 func nothing() []byte { return nil }
 
-// partsOf returns what gives the parts of from, each in buffer. An error that ends them is put into failed,
-// but for io.EOF.
+// partsOf returns a function that returns the parts of from, each in buffer. An error that ends them,
+// except io.EOF, is put into failed.
 func partsOf(from io.Reader, buffer []byte, failed *error) (more func() []byte) {
 	return func() []byte {
 		for range 100 {
@@ -59,7 +59,7 @@ func (in *input) skipBOM() {
 	}
 }
 
-// ahead returns the next n bytes, which stay, or fewer at the end.
+// ahead returns the next n bytes without reading them, or fewer at the end.
 func (in *input) ahead(n int) []byte {
 	if in.peek(); len(in.buf)-in.at >= n {
 		return in.buf[in.at : in.at+n]
@@ -80,11 +80,11 @@ func (in *input) ahead(n int) []byte {
 	return head
 }
 
-// source is an input as package flate reads it, which reads no further than it must.
+// source is an input for package flate, which reads no further than necessary.
 type source struct {
 	input
 	back []byte // comes first
-	read int    // bytes that have come
+	read int    // bytes read
 }
 
 // Read is for io.Reader.
@@ -154,7 +154,7 @@ func (e *eventReader) skip() {
 
 var newline = []byte{'\n'}
 
-// data is the next part of the data of the event; nil: there is no more.
+// data returns the next part of the event's data; nil: no more.
 func (e *eventReader) data() []byte {
 	for !e.ended {
 		if e.inData {
@@ -186,7 +186,7 @@ func (e *eventReader) data() []byte {
 	return nil
 }
 
-// line is the next part of a line; nil: the line has ended.
+// line returns the next part of a line; nil: the line has ended.
 func (e *eventReader) line() []byte {
 	if e.in.peek() == end {
 		e.ended = true

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// medium is a kind of data that a model reads otherwise than text, and about how many tokens it takes: so
-// many bytes make one, and there are at least and at most so many.
+// medium is a kind of data other than text, with an estimate of its tokens: the bytes per token, and the
+// least and most tokens.
 type medium struct {
-	kind        string // how its media type begins
+	kind        string // prefix of its media type
 	bytes       int64
 	least, most int64 // most is 0: any number
 }
 
-// media are the kinds; the last is any other. They are guesses, because sizes of pictures and lengths
-// of recordings are not read: the response says the truth.
+// media are the kinds; the last is for all others. They are estimates, because sizes of pictures and
+// lengths of recordings are not read: the response has the true number.
 //
 // A picture: OpenAI counts 85 tokens and 170 for each tile of 512 pixels, which comes to about 1,445 at
 // most; Anthropic a token for 750 pixels, up to about 1,600 (1.15 megapixels); Gemini 258 for a tile of
@@ -34,7 +34,7 @@ var media = []medium{
 	{"", 40, 1, 0},
 }
 
-// MediaTokens is about how many tokens so many bytes of this media type take.
+// MediaTokens estimates the tokens of data with this media type and size in bytes.
 func MediaTokens(kind string, size int64) int64 {
 	for _, m := range media {
 		if strings.HasPrefix(kind, m.kind) {
@@ -45,10 +45,10 @@ func MediaTokens(kind string, size int64) int64 {
 			return n
 		}
 	}
-	return 0 // there is a last
+	return 0 // the last kind matches all
 }
 
-// magics are how data of a kind begins, from a byte on.
+// magics are the bytes that identify kinds of data, at an offset.
 var magics = []struct {
 	from        int
 	magic, kind string
@@ -78,17 +78,17 @@ var magics = []struct {
 	{0, "%PDF-", "application/pdf"},
 }
 
-// mediaHead is how much of a string is kept to see whether it is data. A shorter string is text.
+// mediaHead is how much of a string is kept to tell whether it is data. A shorter string is text.
 const mediaHead = 256
 
-// stringReader counts the characters of a string of JSON as they pass, and sees whether they are data in
-// base64.
+// stringReader counts the characters of a JSON string as they pass, and checks whether they are base64
+// data.
 type stringReader struct {
 	head [mediaHead]byte
 	n    int    // of head
 	kind string // of the data
 	data int64  // characters of base64
-	text bool   // it is no data
+	text bool   // it is not data
 }
 
 func (s *stringReader) reset() { s.n, s.kind, s.data, s.text = 0, "", 0, false }
@@ -122,7 +122,7 @@ func setOf(chars string) (set [256]bool) {
 	return set
 }
 
-// count counts characters of base64. Where there are others, all of the string is text.
+// count counts characters of base64. If there are others, the whole string is text.
 func (s *stringReader) count(p []byte) {
 	n := int64(0)
 	for _, c := range p {
@@ -136,7 +136,7 @@ func (s *stringReader) count(p []byte) {
 	s.data += n
 }
 
-// size is how many bytes the data is of this kind; not ok: the string is text.
+// size returns the kind of the data and its bytes; not ok: the string is text.
 func (s *stringReader) size() (kind string, size int64, ok bool) {
 	return s.kind, s.data * 3 / 4, s.n == mediaHead && !s.text
 }

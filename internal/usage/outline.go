@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Outline is what is kept of a JSON value that may be long: where the members of its objects lie, down to
-// outlineDepth of them one within the other, and their values if they are short. What is in lists is not
-// kept. It is read less strictly than a Document: what is not UTF-8 is text as well.
+// Outline describes a JSON value that may be long: the positions of the members of its objects, nested
+// down to outlineDepth, and their values if they are short. It omits the elements of lists. It is read
+// less strictly than a Document: invalid UTF-8 is accepted as text.
 type Outline struct {
-	// Len is how many bytes it has. Text is how many of them a model reads as text, and Media about
-	// how many tokens the data in base64 takes that is in its strings.
+	// Len is its length in bytes. Text is how many of them a model reads as text, and Media
+	// estimates the tokens of base64 data in its strings.
 	Len, Text, Media int64
 
 	start int64 // of the first member
@@ -31,11 +31,11 @@ type part struct {
 
 const (
 	outlineDepth = 4
-	// outlineName and outlineText are how long a name is and the text of a value that are kept.
+	// outlineName and outlineText are the longest name and value text that are kept.
 	outlineName = 64
 	outlineText = 64
-	// maxInnerMembers is how many members an object may have within another, and all of them together
-	// maxMembers, to be looked into.
+	// An inner object is read only if it has at most maxInnerMembers members, and all inner objects
+	// together at most maxMembers.
 	maxInnerMembers = 1000
 )
 
@@ -53,8 +53,8 @@ func (p *part) count() int64 {
 	return n
 }
 
-// ReadOutline reads all that from has, by parts of at most so many bytes. The error is not nil if it is
-// not one JSON value, or an object of more than 10,000 members, or if reading failed.
+// ReadOutline reads all of from, in parts of at most buffer bytes. The error is not nil if it is not
+// one JSON value, or an object of more than 10,000 members, or if reading failed.
 func ReadOutline(from io.Reader, buffer int64) (*Outline, error) {
 	r := newOutlineReader(from, buffer)
 	err := r.value(&r.out.root, 0)
@@ -74,7 +74,8 @@ func ReadOutline(from io.Reader, buffer int64) (*Outline, error) {
 }
 
 // ReadElements calls f with an Outline of each element of the list at path, in order, until f returns an
-// error; if there is no list, with none. It reads like ReadOutline, and its errors are the same.
+// error. If there is no list, it does not call f. It reads like ReadOutline, and its errors are the
+// same.
 func ReadElements(from io.Reader, buffer int64, path []string, f func(*Outline) error) error {
 	r := newOutlineReader(from, buffer)
 	r.list, r.element = path, f
@@ -89,13 +90,13 @@ func ReadElements(from io.Reader, buffer int64, path []string, f func(*Outline) 
 type outlineReader struct {
 	parser
 	list    []string             // a path that leads to a list
-	within  int                  // how many names of it lead to what is read; -1: it does not lead there
-	element func(*Outline) error // is called with the elements of the list; may be nil
+	within  int                  // how many names of it lead to the current value; -1: it does not lead there
+	element func(*Outline) error // called with the elements of the list; may be nil
 
 	out    Outline
 	before int64 // bytes before buf
 	failed error // why reading ended
-	inner  int   // members that were kept of objects within others
+	inner  int   // kept members of inner objects
 	str    stringReader
 }
 
@@ -110,10 +111,10 @@ func newOutlineReader(from io.Reader, buffer int64) *outlineReader {
 	return r
 }
 
-// pos is where the next byte lies.
+// pos is the position of the next byte.
 func (r *outlineReader) pos() int64 { return r.before + int64(r.at) }
 
-// value reads a value into p, which lies in so many objects; nil: it is not kept.
+// value reads a value within depth objects into p; a nil p: it is not kept.
 func (r *outlineReader) value(p *part, depth int) (err error) {
 	r.space()
 	c := r.peek()
@@ -170,7 +171,7 @@ func (r *outlineReader) scalar(p *part) error {
 	return err
 }
 
-// skippedObject reads the members of an object that is not looked into; p may be nil.
+// skippedObject reads the members of an object without keeping them; p may be nil.
 func (r *outlineReader) skippedObject(p *part) func(*node) error {
 	if p != nil {
 		p.value, p.cut = map[string]any{}, true
@@ -240,7 +241,7 @@ func (r *outlineReader) members(p *part, depth int) error {
 			return r.value(nil, 0)
 		}
 		if !ok || len(text) > outlineName {
-			return r.value(nil, 0) // nobody looks for it
+			return r.value(nil, 0) // it is not looked for
 		}
 		if depth > 1 {
 			r.inner++
@@ -255,7 +256,7 @@ func (r *outlineReader) members(p *part, depth int) error {
 	})
 }
 
-// content reads a string, and counts what data it has.
+// content reads a string, and counts its data.
 func (r *outlineReader) content() error {
 	r.pass(1) // the quote
 	from := r.pos()
@@ -290,7 +291,7 @@ func (r *outlineReader) content() error {
 	}
 }
 
-// countData counts a string of so many bytes in JSON, if it is data.
+// countData counts a string of this length in JSON, if it is data.
 func (r *outlineReader) countData(length int64) {
 	kind, size, ok := r.str.size()
 	switch {
@@ -303,8 +304,7 @@ func (r *outlineReader) countData(length int64) {
 	}
 }
 
-// escaped reads a backslash and what it escapes: the character, or a backslash for those that cannot be in
-// data.
+// escaped reads an escape. It returns the character, or a backslash for one that cannot be in data.
 func (r *outlineReader) escaped() (byte, error) {
 	r.pass(1)
 	c := r.peek()
@@ -338,8 +338,9 @@ func (r *outlineReader) escaped() (byte, error) {
 	return byte(code), nil
 }
 
-// Lookup returns the value of path as Document.Lookup does, but of a list or an object, and of a string of
-// more than 60 bytes, an empty one. An error that wraps none of those means that it is not known.
+// Lookup returns the value of path as Document.Lookup does, but an empty one for a list, an object, and a
+// string of more than 60 bytes. An error that wraps none of those of Document.Lookup means that the value
+// is not known.
 func (o *Outline) Lookup(path []string) (value any, ok bool, err error) {
 	p, err := o.find(path)
 	switch {
@@ -351,8 +352,8 @@ func (o *Outline) Lookup(path []string) (value any, ok bool, err error) {
 	return p.value, true, nil
 }
 
-// Span returns where the value of path lies; not ok: there is none, or an error. empty says that it is
-// an object without members.
+// Span returns the position of the value of path; not ok: there is none, or an error. empty says that
+// it is an object without members.
 func (o *Outline) Span(path []string) (from, to int64, empty, ok bool) {
 	p, err := o.find(path)
 	if err != nil || p == nil {

@@ -55,7 +55,7 @@ func (n *node) index(i int) *node {
 
 func (n *node) hasChildren() bool { return n != nil && n.children != nil }
 
-// both is a node for what a and b lead to. It may share their parts.
+// both returns a node that combines a and b. It may share their parts.
 func both(a, b *node) *node {
 	if a == nil {
 		return b
@@ -77,15 +77,15 @@ func both(a, b *node) *node {
 type parser struct {
 	input
 	root    *node
-	found   func(i int, value any) // is called with each value of each path, unless it is null
-	element func()                 // is called after each element of a list at the top; may be nil
+	found   func(i int, value any) // called with each value of each path, unless it is null
+	element func()                 // called after each element of a list at the top; may be nil
 	objects int64                  // elements of the list at the top that are objects
 
 	passed  int64 // bytes that were read
-	line    int64 // passed, where the last white space with an end of line ended
+	line    int64 // value of passed after the last white space with an end of line
 	depth   int
-	keeping int    // texts that are being kept, one within the other
-	kept    []byte // what was read since the outermost began
+	keeping int    // nested texts that are being kept
+	kept    []byte // text since the outermost began
 	long    bool   // it is longer than mostKept
 }
 
@@ -96,7 +96,7 @@ const (
 
 var errSyntax = errors.New("it is not JSON")
 
-// document reads a value that is all of in. If in ends before the value, the error is
+// document reads a value that must be all of in. If in ends before the value, the error is
 // io.ErrUnexpectedEOF.
 func (p *parser) document(in input) error {
 	p.input = in
@@ -155,8 +155,8 @@ func (p *parser) pass(n int) {
 	p.passed += int64(n)
 }
 
-// keep starts to keep a text; drop, which gets what keep returned, ends it and returns the text,
-// if it is not too long. It is valid until the next byte is passed.
+// keep starts to keep a text; drop, called with keep's result, ends it and returns the text, if it
+// is not too long. The text is valid until the next byte is passed.
 func (p *parser) keep() (start int) {
 	if p.keeping++; p.keeping == 1 {
 		p.kept, p.long = p.kept[:0], false
@@ -307,7 +307,7 @@ func unquoted(text []byte) []byte {
 	return []byte(s)
 }
 
-// comma reads what follows a value in a list or an object that last ends.
+// comma reads the comma, or last, after a value in a list or an object.
 func (p *parser) comma(last int) (more bool, err error) {
 	p.space()
 	switch p.peek() {
@@ -367,7 +367,7 @@ func (p *parser) text() error {
 	}
 }
 
-// escape reads what follows a backslash.
+// escape reads the rest of an escape after its backslash.
 func (p *parser) escape() error {
 	switch p.peek() {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
@@ -425,7 +425,7 @@ func (p *parser) number() error {
 	return nil
 }
 
-// digits reads at least one.
+// digits reads one or more digits.
 func (p *parser) digits() error {
 	n := 0
 	for c := p.peek(); '0' <= c && c <= '9'; c = p.peek() {
@@ -438,7 +438,7 @@ func (p *parser) digits() error {
 	return nil
 }
 
-// decode is text, which is JSON, as a Go value; nil: it is null, or a number that is too large.
+// decode returns JSON text as a Go value; nil: it is null, or a number that is too large.
 func decode(text []byte) any {
 	if text[0] == 'n' {
 		return nil
@@ -455,7 +455,7 @@ func decode(text []byte) any {
 	return plain(v)
 }
 
-// plain replaces each json.Number in v by an int64, or by a float64 if it is none.
+// plain replaces each json.Number in v by an int64, or else by a float64.
 func plain(v any) any {
 	switch v := v.(type) {
 	case json.Number:

@@ -1,6 +1,5 @@
-// Package usage reads single values out of JSON while it streams past: what a response says
-// that it cost, and what a request says that it may cost. It keeps the values and nothing else,
-// however long the JSON is.
+// Package usage reads single values from JSON while it streams past: the final cost in a response,
+// and the estimated cost in a request. It keeps only the values, however long the JSON is.
 package usage
 
 import (
@@ -9,8 +8,8 @@ import (
 	"sync"
 )
 
-// Reader finds the last value of each of its paths in the body of a response. It is fed the body
-// by Write and closed by Close. The body may have any of these forms, whatever its content type:
+// Reader finds the last value of each of its paths in the body of a response. Pass the body to
+// Write, and then call Close. The body may have any of these forms, whatever its content type:
 //
 //   - One JSON value.
 //   - A list. A path is looked for in each element that is an object, as in an event of a stream,
@@ -26,20 +25,20 @@ type Reader struct {
 	mu     sync.Mutex
 	paths  [][]string
 	values []any // of paths; nil: none yet
-	seen   []any // of the JSON that is being read; they may yet prove to be of no value
+	seen   []any // of the JSON being read; they may turn out not to count
 	err    error
 	closed bool
 	bytes  int64 // not compressed
 	events int64 // with JSON
 
 	hint      hint
-	declared  bool   // the content type is that of a form that can be read
+	declared  bool   // the content type is of a readable form
 	media     string // the content type
 	decodings []decoding
 	free      []func() // of what the decodings took
 
-	// The body is read by a coroutine, which next resumes and which stops where it needs more
-	// than chunk. nil: it has not begun.
+	// A coroutine reads the body; next resumes it, and it stops when it needs more than chunk. nil:
+	// it has not begun.
 	next  func() (struct{}, bool)
 	stop  func()
 	chunk []byte
@@ -83,8 +82,8 @@ func (r *Reader) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends the body. It must be called, or a goroutine stays. Nothing is written after it. It
-// may be called again.
+// Close ends the body. It must be called, or a goroutine leaks. Do not write after it. It may be
+// called again.
 func (r *Reader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,9 +98,9 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// Value is the last value of path, which must be one of those that New got: a string, bool,
-// int64 or float64, or a []any or map[string]any of those. It is not ok if there was none, or
-// only null, or if it is longer than 64 KiB. Before Close it may be out of date.
+// Value returns the last value of path, which must be one of the paths of New: a string, bool,
+// int64 or float64, or a []any or map[string]any of those. It is not ok if there was none, or only
+// null, or if it is longer than 64 KiB. Before Close it may be out of date.
 func (r *Reader) Value(path []string) (value any, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,16 +112,16 @@ func (r *Reader) Value(path []string) (value any, ok bool) {
 	return nil, false
 }
 
-// Passed is how much of the body was read: its bytes without compression, and the JSON values of a
-// stream: events, lines, elements of a list that are objects. A body that is one other value has no
-// events. Before Close it may be out of date.
+// Passed returns how much of the body was read: its bytes without compression, and the number of
+// JSON values in a stream: events, lines, or elements of a list that are objects. A body that is
+// one other value has no events. Before Close it may be out of date.
 func (r *Reader) Passed() (bytes, events int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.bytes, r.events
 }
 
-// Err is why the body could not be read, or not to its end. nil: it was read, or ended early.
+// Err returns why the body could not be read to its end. nil: it was read, or ended early.
 func (r *Reader) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // maxCodings is how many codings the body of a request may have. Each is a decoder.
 const maxCodings = 3
 
-// DecoderMemory is about the most memory that the decoders of these codings take.
+// DecoderMemory estimates the most memory that decoders of these codings take.
 func DecoderMemory(codings []string) (bytes int64) {
 	for _, coding := range codings {
 		switch strings.ToLower(coding) {
@@ -32,8 +32,8 @@ func DecoderMemory(codings []string) (bytes int64) {
 	return bytes
 }
 
-// NewDecoder returns a reader of what from has in a content coding. Its Read fails if anything follows
-// what is coded. The error is not nil if the name is none that is known.
+// NewDecoder returns a reader that decodes a content coding of from. Its Read fails if anything
+// follows the coded data. The error is not nil if the name is unknown.
 func NewDecoder(coding string, from io.Reader) (io.Reader, error) {
 	coding = strings.ToLower(strings.TrimSpace(coding))
 	open := decodings[coding]
@@ -48,7 +48,8 @@ func NewDecoder(coding string, from io.Reader) (io.Reader, error) {
 	return d, nil
 }
 
-// decoder opens the decoder of a coding when it is first read, since that reads in. An error stays.
+// decoder opens the decoder of a coding at the first Read, because opening reads from the input. An
+// error is permanent.
 type decoder struct {
 	open   decoding
 	in     source
@@ -79,7 +80,7 @@ func (d *decoder) Read(p []byte) (n int, err error) {
 	return n, d.err
 }
 
-// inflateWhole is inflate for a body whose sum is checked at its end, where it has one.
+// inflateWhole is inflate, and checks the sum at the end of the body, if there is one.
 func inflateWhole(s *source) (io.Reader, func(), error) {
 	first, err := s.ReadByte()
 	if err != nil {
@@ -96,8 +97,8 @@ func inflateWhole(s *source) (io.Reader, func(), error) {
 	return flate.NewReader(s), func() {}, nil
 }
 
-// Codings are the content codings of a body by the lines of its Content-Encoding, in the order in which
-// they were applied.
+// Codings returns the content codings in the lines of a Content-Encoding, in the order in which they
+// were applied.
 func Codings(lines []string) (codings []string) {
 	for _, line := range lines {
 		for name := range strings.SplitSeq(line, ",") {
@@ -109,8 +110,8 @@ func Codings(lines []string) (codings []string) {
 	return codings
 }
 
-// Decode returns a reader of what from has in these codings. It reads no more than most bytes, and
-// stops where they grow too much (see mostGrowth).
+// Decode returns a reader that decodes these codings of from. It reads no more than most bytes, and
+// stops if they grow too much (see mostGrowth).
 func Decode(from io.Reader, codings []string, most int64) (io.Reader, error) {
 	if len(codings) == 0 {
 		return from, nil
@@ -129,7 +130,7 @@ func Decode(from io.Reader, codings []string, most int64) (io.Reader, error) {
 	return g, nil
 }
 
-// growth bounds what is decoded.
+// growth bounds the decoded bytes.
 type growth struct {
 	from       io.Reader
 	raw        *counted
@@ -149,7 +150,7 @@ func (g *growth) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counted counts what is read.
+// counted counts the bytes read.
 type counted struct {
 	io.Reader
 	n int64
@@ -162,9 +163,9 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadableCharset reports whether JSON in this charset can be read by its bytes: its characters of ASCII
-// are what they are in ASCII and are no part of others, or it is UTF-16 or UTF-32, which UTF8 finds by
-// itself. An empty name is readable.
+// ReadableCharset reports whether JSON in this charset can be read by its bytes: ASCII characters have
+// their ASCII bytes, which are not part of other characters, or it is UTF-16 or UTF-32, which UTF8
+// detects. An empty name is readable.
 func ReadableCharset(name string) bool {
 	switch name = strings.ToLower(name); name {
 	case "", "utf8", "us-ascii", "ascii", "koi8-r", "koi8-u", "macintosh", "euc-jp", "euc-kr":
@@ -178,9 +179,9 @@ func ReadableCharset(name string) bool {
 	return false
 }
 
-// UTF8 returns a reader of JSON text from which it finds in UTF-16 or UTF-32, as UTF-8; changed says
-// that it is. What is in another charset stays as it is. JSON begins with a character of ASCII, so that
-// its first zeros show the form (RFC 4627, 3), or with a byte order mark.
+// UTF8 returns a reader that converts JSON text in UTF-16 or UTF-32 to UTF-8; changed says that it
+// does. Text in another charset stays as it is. JSON begins with an ASCII character, so its first zeros
+// show the form (RFC 4627, 3), or with a byte order mark.
 func UTF8(from io.Reader) (text io.Reader, changed bool) {
 	in := bufio.NewReaderSize(from, 16)
 	first, _ := in.Peek(4)
@@ -191,7 +192,7 @@ func UTF8(from io.Reader) (text io.Reader, changed bool) {
 	return form.NewDecoder().Reader(in), true
 }
 
-// wideForm is UTF-16 or UTF-32, by the first four bytes of JSON; nil: neither.
+// wideForm returns UTF-16 or UTF-32, by the first four bytes of JSON; nil: neither.
 func wideForm(b []byte) encoding.Encoding {
 	const (
 		little16, big16 = unicode.LittleEndian, unicode.BigEndian

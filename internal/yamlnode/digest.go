@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Digest is the same for files that say the same, whatever their comments, layout and quotes, without
-// the field except. nil: root says nothing else, or is no mapping.
+// Digest is equal for files with the same content, ignoring comments, layout, quotes and the field
+// except. nil: root has no other content, or is not a mapping.
 func Digest(root *Node, except string) []byte {
 	if root == nil || root.Kind != yaml.MappingNode {
 		return nil
@@ -29,7 +29,7 @@ func Digest(root *Node, except string) []byte {
 	return h.Sum(nil)
 }
 
-// write writes what n says, unambiguously.
+// write writes the content of n, unambiguously.
 func write(to io.Writer, n *Node) {
 	fmt.Fprintf(to, "%d %s %d:%s %d\n", n.Kind, n.ShortTag(), len(n.Value), n.Value, len(n.Content))
 	for _, c := range n.Content {

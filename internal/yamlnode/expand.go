@@ -12,8 +12,8 @@ import (
 const maxExpanded = 1_000_000
 
 // OpenExpanded is Open for files of other programs: of at most most bytes, with anchors, aliases and
-// merge keys, which it replaces by what they stand for. Like those programs, it reads the first
-// document only. An empty file is an empty mapping. prefix is before what it reports.
+// merge keys, which it expands. Like those programs, it reads only the first document. An empty file
+// is an empty mapping. prefix precedes the text of each problem.
 func OpenExpanded(file string, data []byte, most int, prefix string) (*Reader, *Node) {
 	r := &Reader{file: file, data: bytes.TrimPrefix(data, []byte("\ufeff")), prefix: prefix}
 	root := r.openExpanded(most)
@@ -54,8 +54,8 @@ type expander struct {
 	open    map[*Node]bool // anchors that are being expanded
 }
 
-// expand returns n without aliases; nil, having reported why, if that cannot be. Nodes keep the
-// position of what an alias stands for.
+// expand returns n without aliases; nil, having reported why, if that is impossible. Nodes keep the
+// position of the anchored node.
 func (x *expander) expand(n *Node) *Node {
 	if x.aliases > 0 {
 		if x.left--; x.left == 0 {
@@ -107,7 +107,7 @@ func (x *expander) expand(n *Node) *Node {
 	return &copied
 }
 
-// merge adds to the mapping to what from, a mapping or a list of them, has besides.
+// merge adds to the mapping to the fields of from, a mapping or a list of them, that it lacks.
 func (x *expander) merge(to, from *Node) {
 	if from = x.expand(from); from == nil {
 		return

@@ -11,15 +11,15 @@ import (
 )
 
 // Fields has the name of each field of a mapping and the function that reads its value. "" stands for
-// all others, which are problems without it.
+// all other fields; without it, they are problems.
 type Fields map[string]func(*Node)
 
 // Skip reads nothing: for a field that someone else reads.
 func (r *Reader) Skip(*Node) {}
 
 // Mapping calls the function of each field of n, in the file's order, and reports unknown and
-// repeated names. It returns the values by name, wrong ones too, so that a caller can tell those from
-// missing ones; nil where n is no mapping.
+// repeated names. It returns the values by name, including wrong ones, so that a caller can tell
+// those from missing ones; nil if n is not a mapping.
 func (r *Reader) Mapping(n *Node, fields Fields) map[string]*Node {
 	if !r.want(n, yaml.MappingNode, "a mapping") {
 		return nil
@@ -56,7 +56,7 @@ func (r *Reader) Named(n *Node, read func(name, value *Node)) {
 	found := r.Mapping(n, Fields{"": r.Skip})
 	for i := 0; found != nil && i+1 < len(n.Content); i += 2 {
 		if name, value := n.Content[i], n.Content[i+1]; found[name.Value] == value {
-			read(name, value) // else it is no name, or one given twice
+			read(name, value) // else it is not a name, or is repeated
 		}
 	}
 }
@@ -71,7 +71,7 @@ func Field(n *Node, name string) *Node {
 	return nil
 }
 
-// Each calls read with each item of the list n. It returns false where n is no list.
+// Each calls read with each item of the list n. It returns false if n is not a list.
 func (r *Reader) Each(n *Node, read func(*Node)) bool {
 	if !r.want(n, yaml.SequenceNode, "a list") {
 		return false

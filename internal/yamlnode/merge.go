@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Merge joins what two readings of the same files found wrong: by file and place, and each problem
+// Merge joins the problems of two readings of the same files: by file and place, and each problem
 // once. Other errors stay as they are.
 func Merge(a, b error) error {
 	if a == nil || b == nil {

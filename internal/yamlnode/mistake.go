@@ -10,14 +10,14 @@ const (
 	// longestSearched is the size of the largest file in which mistakeAt looks: it parses parts of it
 	// again and again.
 	longestSearched = 32 << 10
-	// longestBroken is how many lines a text or a list may be broken into that ends well, so that a
-	// beginning of the file which ends within is no mistake.
+	// longestBroken is how many lines a valid text or list may span: a part of the file that ends
+	// within one is then not a mistake.
 	longestBroken = 16
 )
 
-// mistakeAt returns where in data, which is no YAML, the mistake is: at the first line that no
-// line after it makes good. Package yaml tells the line on which the block around the mistake
-// begins, if any. 0: not found.
+// mistakeAt returns the place of the mistake in data, which is not YAML: the first line that no
+// later line makes valid. Package yaml reports at most the line on which the block around the
+// mistake begins. 0: not found.
 func mistakeAt(data []byte) (line, column int) {
 	if len(data) > longestSearched {
 		return 0, 0
@@ -42,7 +42,7 @@ func mistakeAt(data []byte) (line, column int) {
 			continue
 		}
 		for n := bad + 1; n <= min(bad+longestBroken, len(lines)); n++ {
-			if isGood(n) { // what looked bad was a beginning
+			if isGood(n) { // the invalid part was only a beginning
 				good, bad = n, len(lines)
 				break
 			}

@@ -6,8 +6,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Expand returns the scalar n with what each ${...} in it stands for, by Outside; $${ stands for ${. It
-// returns false if n cannot be read: what is wrong was reported, or Outside is nil.
+// Expand returns the scalar n with each ${...} replaced by its value from Outside; $${ stands for ${.
+// It returns false if n cannot be read: the problem was reported, or Outside is nil.
 func (r *Reader) Expand(n *Node) (*Node, bool) {
 	if n == nil || n.Kind != yaml.ScalarNode || !strings.Contains(n.Value, "${") {
 		return n, true

@@ -62,7 +62,7 @@ func (r *Reader) inLiteral(n *Node, value []rune, offset int) (line, column int)
 	return n.Line, n.Column
 }
 
-// inQuotes is how far into the quoted source the character at offset is. width says how many
+// inQuotes is how far into the quoted source the character at offset is. width returns how many
 // source characters the next one takes; 0: none.
 func inQuotes(mark rune, source []rune, offset int, width func([]rune) int) (int, bool) {
 	if source[0] != mark {

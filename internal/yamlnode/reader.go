@@ -2,15 +2,14 @@
 // is a line "file:line:column: what", and one reading gathers as many of them as
 // it can instead of stopping at the first.
 //
-// A [Reader] holds one file. Its caller walks the file by handing [Reader.Mapping]
-// a table of the fields there are, each with a function that reads it; the typed
-// readers ([Reader.Text], [Reader.Int64], …) make such functions. What cannot be
-// read is left as it was and reported, so that a caller checks [Reader.Err] once,
-// at the end.
+// A [Reader] holds one file. Its caller walks the file by passing [Reader.Mapping] a table of the
+// fields, each with a function that reads it; the typed readers ([Reader.Text], [Reader.Int64], …)
+// make such functions. A variable that cannot be read is left as it was and reported, so a caller
+// checks [Reader.Err] once, at the end.
 //
 // Only plain YAML is read: one document, valid UTF-8, no anchors, aliases, merge
-// keys or explicit tags. Rules files need none of them, and without them a small
-// file cannot stand for a huge one.
+// keys or explicit tags. Rules files need none of them, and without them a small file cannot expand
+// to a huge one.
 package yamlnode
 
 import (
@@ -33,7 +32,7 @@ const (
 	// MaxFile is the size of the longest file that is read, in bytes.
 	MaxFile     = 4 << 20
 	maxProblems = 20
-	// maxKept is how many are kept to be sorted, of a file with nothing right.
+	// maxKept is how many problems are kept to be sorted, if nothing in a file is right.
 	maxKept = 1000
 	// longestProblem is the length of its text, in bytes.
 	longestProblem = 1000
@@ -46,12 +45,12 @@ type Reader struct {
 	lines    []string // the file's lines, split when a position is first needed
 	problems []Problem
 	more     int    // problems beyond maxKept
-	prefix   string // of the text of each
-	// field names the field that Mapping reads at present, which has the value value.
+	prefix   string // of each problem's text
+	// field is the name of the field that Mapping is reading, and value its value.
 	field string
 	value *Node
 	from  map[*Node]string // of values that are not from the file
-	// Outside gives what ${...} in a value stands for; see Expand. nil: nothing is known of it.
+	// Outside returns the value of a ${...}; see Expand. nil: there are none.
 	Outside func(reference string) (string, error)
 }
 
@@ -60,8 +59,8 @@ type Problem struct {
 	// Line and Column count from 1, Column in characters.
 	Line, Column int
 	Text         string
-	// From names what has the value instead of the file, such as a variable of the environment;
-	// there is no Line then. Empty: the file has it.
+	// From names the source of the value if that is not the file, such as an environment variable;
+	// there is no Line then. Empty: the file.
 	From string
 }
 
@@ -72,12 +71,12 @@ func (p *Problem) in(file string) string {
 	return fmt.Sprintf("%s:%d:%d: %s", file, p.Line, p.Column, p.Text)
 }
 
-// Error is what is wrong with a file: at least one Problem, sorted by position.
+// Error has the problems of a file: at least one, sorted by position.
 type Error struct {
 	File string
 	// Problems holds the first 20.
 	Problems []Problem
-	// More is how many there are beyond those.
+	// More is how many more there are.
 	More int
 }
 
@@ -96,8 +95,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Open parses data, which it keeps, and returns the root, or nil where the file is refused as a
-// whole: see Err. file names it in errors. Reading a nil Node reads and reports nothing.
+// Open parses data, which it keeps, and returns the root, or nil if the file is refused as a whole:
+// see Err. file names it in errors. Reading a nil Node reads and reports nothing.
 func Open(file string, data []byte) (*Reader, *Node) {
 	r := &Reader{file: file, data: bytes.TrimPrefix(data, []byte("\ufeff"))}
 	if len(r.data) > MaxFile {
@@ -140,17 +139,17 @@ func (r *Reader) parse() *Node {
 	return nil
 }
 
-// oneLine escapes text of the file for a message: !%0a is a tag that is a new line.
+// oneLine escapes text of the file for a message: the tag !%0a is a new line.
 func oneLine(s string) string { return strings.Trim(strconv.Quote(s), `"`) }
 
-// yamlHints say what is likely wrong where package yaml says the text before.
+// yamlHints are the probable causes of errors of package yaml, by their texts.
 var yamlHints = map[string]string{
 	"found character that cannot start any token":    ": indent by spaces, not tabs, and quote a text that begins with @ or `",
 	"mapping values are not allowed in this context": `: quote a text that holds ": ", and indent the fields of one mapping alike`,
 }
 
-// splitLine splits an error of package yaml, "yaml: line 3: what", whose line may be missing or
-// the block's.
+// splitLine splits an error of package yaml, "yaml: line 3: what". The line may be missing, or that
+// of the block.
 func splitLine(err error) (int, string) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
@@ -163,7 +162,8 @@ func splitLine(err error) (int, string) {
 	return 1, "not YAML: " + text
 }
 
-// characters reports the first character that YAML does not allow, without a place in package yaml.
+// characters reports the first character that YAML does not allow; package yaml does not tell its
+// place.
 func (r *Reader) characters() bool {
 	line, column := 1, 1
 	for rest := r.data; len(rest) > 0; {
@@ -184,7 +184,7 @@ func (r *Reader) characters() bool {
 	return true
 }
 
-// plain reports what is under n that this package does not read.
+// plain reports nodes under n that this package does not read.
 func (r *Reader) plain(n *Node) bool {
 	before := len(r.problems)
 	if before == maxKept {
@@ -208,7 +208,7 @@ func (r *Reader) plain(n *Node) bool {
 	return len(r.problems) == before
 }
 
-// Report notes a problem at n. It does nothing where n is nil.
+// Report notes a problem at n. It does nothing if n is nil.
 func (r *Reader) Report(n *Node, format string, args ...any) {
 	if n == nil {
 		return
@@ -227,7 +227,7 @@ func (r *Reader) ReportWithin(n *Node, offset int, format string, args ...any) {
 	r.reportAt(line, column, format, args...)
 }
 
-// Place is where n is: file:line:column, or what has it instead of the file.
+// Place is the place of n: file:line:column, or its source outside the file.
 func (r *Reader) Place(n *Node) string {
 	if from := r.from[n]; from != "" {
 		return from
@@ -238,7 +238,7 @@ func (r *Reader) Place(n *Node) string {
 // File names the file.
 func (r *Reader) File() string { return r.file }
 
-// PlaceWithin is where a character of n's text is, as ReportWithin would say.
+// PlaceWithin is the place of a character of n's text, as in ReportWithin.
 func (r *Reader) PlaceWithin(n *Node, offset int) string {
 	line, column := r.Position(n, offset)
 	return fmt.Sprintf("%s:%d:%d", r.file, line, column)

@@ -10,10 +10,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The functions below make readers of fields. Each stores what it read in *to,
-// and where it cannot, reports the problem and leaves *to alone.
+// The functions below make readers of fields. Each stores the value in *to or, if it cannot,
+// reports the problem and leaves *to alone.
 
-// Text makes a reader of text. What YAML takes for a number, a bool or null must be quoted.
+// Text makes a reader of text. Text that YAML reads as a number, a bool or null must be quoted.
 func (r *Reader) Text(to *string) func(*Node) {
 	return func(n *Node) {
 		if r.wantTag(n, "!!str", "text") {
@@ -31,7 +31,8 @@ func (r *Reader) Bool(to *bool) func(*Node) {
 	}
 }
 
-// Int64 makes a reader of a decimal whole number from least to most; what may be octal is refused.
+// Int64 makes a reader of a decimal whole number from least to most; it refuses possible octal
+// numbers.
 func (r *Reader) Int64(to *int64, least, most int64) func(*Node) {
 	return func(n *Node) {
 		if !r.wantTag(n, "!!int", "a whole number") {
@@ -57,7 +58,7 @@ func (r *Reader) Period(to *time.Duration) func(*Node) {
 	return Parsed(r, to, limittext.Period)
 }
 
-// Parsed makes a reader of text that parse understands.
+// Parsed makes a reader of text that parse reads.
 func Parsed[T any](r *Reader, to *T, parse func(string) (T, error)) func(*Node) {
 	return func(n *Node) {
 		text, ok := r.Scalar(n, "text")
@@ -73,7 +74,7 @@ func Parsed[T any](r *Reader, to *T, parse func(string) (T, error)) func(*Node) 
 	}
 }
 
-// List makes a reader of a list of texts that parse understands. An empty list leaves *to not nil.
+// List makes a reader of a list of texts that parse reads. An empty list makes *to not nil.
 func List[T any](r *Reader, to *[]T, parse func(string) (T, error)) func(*Node) {
 	return func(n *Node) {
 		all, before := []T{}, r.Problems()
@@ -88,8 +89,8 @@ func List[T any](r *Reader, to *[]T, parse func(string) (T, error)) func(*Node) 
 	}
 }
 
-// Scalar is the text of a scalar as written; false, having reported it: n is none, or null. what
-// names what is wanted.
+// Scalar is the text of a scalar as written; false, having reported it: n is not a scalar, or null.
+// what names the expected value.
 func (r *Reader) Scalar(n *Node, what string) (string, bool) {
 	if !r.want(n, yaml.ScalarNode, what) {
 		return "", false
@@ -123,14 +124,14 @@ func (r *Reader) wantTag(n *Node, tag, what string) bool {
 		hint = " (quote it: " + quote(n.Value) + ")"
 	}
 	name := ""
-	if tag == "!!bool" && n == r.value { // what takes one of a few words says its name
+	if tag == "!!bool" && n == r.value { // a value of a few words names itself
 		name = r.field + ": "
 	}
 	r.Report(n, "%swant %s, have %s%s", name, what, describe(n), hint)
 	return false
 }
 
-// describe says what n is, in the words of the error messages.
+// describe names the kind of n for error messages.
 func describe(n *Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -153,7 +154,7 @@ func describe(n *Node) string {
 
 func quote(s string) string { return strconv.Quote(clip(s, 60)) }
 
-// clip keeps what is in a file from filling a log.
+// clip keeps text of a file from filling a log.
 func clip(s string, longest int) string {
 	if len(s) > longest {
 		s = strings.ToValidUTF8(s[:longest], "") + "…"

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Plain is a value in YAML, such as 5, "5" or [a, b]. It panics if text is not YAML.
+// Plain returns a value in YAML, such as 5, "5" or [a, b]. It panics if text is not YAML.
 func Plain(text string) *Node {
 	var doc Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
@@ -15,8 +15,8 @@ func Plain(text string) *Node {
 	return doc.Content[0]
 }
 
-// Scalar is a text as YAML would take it if it were written without quotes, where tag is "!!int" or
-// "!!bool"; else a text.
+// Scalar returns a text as YAML reads it without quotes if tag is "!!int" or "!!bool"; else as a
+// text.
 func Scalar(text, tag string) *Node {
 	n := &Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 	if plain := new(Node); tag != "" && yaml.Unmarshal([]byte(text), plain) == nil && len(plain.Content) == 1 && plain.Content[0].Tag == tag {
@@ -25,16 +25,16 @@ func Scalar(text, tag string) *Node {
 	return n
 }
 
-// Values makes a Reader of values that are in no file. name stands for the file in errors.
+// Values makes a Reader of values that are not in a file. name replaces the file in errors.
 func Values(name string) *Reader { return &Reader{file: name} }
 
 // Mapping is a mapping without fields.
 func Mapping() *Node { return &Node{Kind: yaml.MappingNode, Tag: "!!map", Line: 1, Column: 1} }
 
-// Set returns the mapping n with value at path, in place of what is there. Mappings on the way are made
-// where they are missing, and copied where they are there; n stays as it is. In a list on the way, which
-// a name that ends in [] stands for, one mapping takes the place of all. Where something else is on the
-// way, nothing is set: reading n reports it. from names what has the value; see Problem.
+// Set returns the mapping n with value at path, replacing the old value. Mappings on the path are made
+// if they are missing, and else copied; n does not change. A name that ends in [] stands for a list, in
+// which one mapping replaces all. If something else is on the path, nothing is set: reading n reports
+// it. from names the source of the value; see Problem.
 func (r *Reader) Set(n *Node, path []string, value *Node, from string) *Node {
 	r.mark(value, from)
 	return r.set(n, path, value, from)
@@ -93,5 +93,5 @@ func (r *Reader) mark(n *Node, from string) {
 	}
 }
 
-// From is what has n instead of the file; empty: the file has it.
+// From names the source of n if that is not the file; empty: the file.
 func (r *Reader) From(n *Node) string { return r.from[n] }

@@ -1,5 +1,5 @@
-// Package rowtest has what tests of rows have in common: that they say enough, and values that a row
-// takes and refuses.
+// Package rowtest has helpers for tests of rows: checks that they are documented, and values that a
+// row accepts and refuses.
 package rowtest
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/stintdev/stint/internal/schema"
 )
 
-// Nonsense is a word that no field takes.
+// Nonsense is a word that no field accepts.
 const Nonsense = "zzqx"
 
 var sentences = regexp.MustCompile(`^[A-Z][^\n]*\.$`)
 
-// Complete fails t for a row that does not say what it is, and if there are fewer than least.
+// Complete fails t for an undocumented row, and if there are fewer rows than least.
 func Complete(t *testing.T, rows schema.Rows, least int) {
 	t.Helper()
 	n := 0
@@ -43,8 +43,8 @@ func Complete(t *testing.T, rows schema.Rows, least int) {
 	}
 }
 
-// Values returns values that a field of the shape must take, and some that it must refuse. name is one
-// that a mapping takes whose names the file chooses.
+// Values returns values that a field of the shape must accept, and some that it must refuse. name is
+// valid in a mapping whose names the file chooses.
 func Values(s *schema.Shape, name string) (right, wrong []string) {
 	switch s.Kind {
 	case schema.KindWords:
@@ -89,7 +89,7 @@ func Values(s *schema.Shape, name string) (right, wrong []string) {
 	return right, wrong
 }
 
-// bounds are the bounds of a number with a unit, and what lies beyond them.
+// bounds returns the bounds of a number with a unit, and values beyond them.
 func bounds(s *schema.Shape) (right, wrong []string) {
 	unit := ""
 	wrong = []string{Nonsense, "[]"}
