@@ -21,7 +21,7 @@ Stint beside other limiters, and beside floors: the least that any limiter must 
 %s writes this page with its [raw figures](benchmarks.raw.jsonl). %s prints all tables of these; %s measures single packages.
 
 - **Measured** %s at commit %s, in %s: %s, %d shared processors (load %s to %s), %s, %s, Redis %s on loopback without persistence; %s.
-- Each subject is a process; they take turns in %d rounds. Figures are medians with quartiles; ratios are taken in each round.
+- Each subject is a process; they take turns in %d rounds. Figures are medians with quartiles, ratios those of each round.
 - Time is from one decision to the next over all callers, a latency only with one caller.
 
 ## Stint beside its fastest peer
@@ -122,19 +122,27 @@ func (r *run) serversInShort(w io.Writer) {
 	}
 }
 
-// verdicts says which limiters do not count correctly, and names the others.
+// verdicts says which limiters do not count correctly, and names the others. Of Stint, it says how many.
 func (r *run) verdicts(w io.Writer) {
 	fmt.Fprint(w, "\n## Which limiters count correctly\n\nEach limiter is tested alone, with 64 callers at once, with a refused request for several units, and in floods.\n\n| limiter | where | verdict |\n|---|---|---|\n")
 	correct := map[string][]string{}
+	ours, tested := map[string]int{}, map[string]int{}
 	for i := range r.checked {
 		c := &r.checked[i]
+		isOurs := strings.HasPrefix(c.Name, "Stint")
+		if isOurs {
+			tested[c.Where]++
+		}
 		if faults := c.faults(); len(faults) > 0 {
 			fmt.Fprintf(w, "| %s | %s | %s |\n", c.Name, c.Where, strings.Join(faults, "; "))
-		} else if ours, ok := strings.CutPrefix(c.Name, "Stint"); ok {
-			correct[c.Where+", Stint"] = append(correct[c.Where+", Stint"], strings.TrimLeft(ours, ", "))
+		} else if isOurs {
+			ours[c.Where]++
 		} else {
 			correct[c.Where] = append(correct[c.Where], c.Name)
 		}
+	}
+	for _, where := range slices.Sorted(maps.Keys(tested)) {
+		correct[where] = append(correct[where], fmt.Sprintf("Stint, %d of %d algorithms and settings", ours[where], tested[where]))
 	}
 	for _, where := range slices.Sorted(maps.Keys(correct)) {
 		fmt.Fprintf(w, "| %s | %s | correct |\n", strings.Join(correct[where], "; "), where)

@@ -209,7 +209,7 @@ func (r *run) pausesInShort(w io.Writer) {
 			continue
 		}
 		title := m.table.title
-		fmt.Fprintf(w, "\nWhile %s in memory, a decision worked for at most %s, and took up to %s with all waits, where only reading the clock took %s.\n",
+		fmt.Fprintf(w, "\nWhile %s in memory, a decision worked for at most %s, and took up to %s with all waits; reading the clock took %s.\n",
 			strings.ToLower(title[:1])+title[1:], duration(main.most(worked)), duration(main.most(slowest)), duration(clock.most(slowest)))
 	}
 }
