@@ -59,7 +59,7 @@ func (r *run) has(group string) bool {
 	return false
 }
 
-// modules are names and versions without what all of them share.
+// modules are names and versions without their common part.
 func modules(all []string) string {
 	var short []string
 	for _, m := range all {
@@ -102,7 +102,7 @@ func (m *measured) summary(w io.Writer, name, more string) {
 		duration(best.cost().middle), ratio(main.over(best)), before+1, of, digits(main.over(m.floorOf(main)).middle), strings.Join(slower, ", "))
 }
 
-// serversInShort says what Stint's servers take beside their floors, and Envoy's service beside its peer.
+// serversInShort compares Stint's servers with their floors, and Envoy's service with its peer.
 func (r *run) serversInShort(w io.Writer) {
 	for _, m := range r.tables {
 		if m.table.group != serverGroup {
@@ -122,7 +122,7 @@ func (r *run) serversInShort(w io.Writer) {
 	}
 }
 
-// verdicts says which limiters do not count correctly, and names the others.
+// verdicts names the limiters that do not count correctly, and the others.
 func (r *run) verdicts(w io.Writer) {
 	fmt.Fprint(w, "\n## Which limiters count correctly\n\nEach limiter is tested alone, with 64 callers at once, with a refused request for several units, and in floods.\n\n| limiter | where | verdict |\n|---|---|---|\n")
 	correct := map[string][]string{}
