@@ -81,7 +81,7 @@ type KeyState struct {
 	Limits   []KeyLimit    `json:"limits"`
 	Override *Override     `json:"override,omitempty"` // nil: none
 	Penalty  *PenaltyState `json:"penalty,omitempty"`  // nil: the rule has no penalty
-	Ban      *Ban          `json:"ban,omitempty"`      // by hand; nil: none
+	Ban      *Ban          `json:"ban,omitempty"`      // a manual ban; nil: none
 	CountedBy
 }
 
@@ -127,7 +127,7 @@ type HTTPRequest struct {
 	Host    string              `json:"host,omitempty"`
 	Route   string              `json:"route,omitempty"` // empty: the gateway's that leads there
 	Headers map[string][]string `json:"headers,omitempty"`
-	Query   map[string]string   `json:"query,omitempty"` // in place of that of Path
+	Query   map[string]string   `json:"query,omitempty"` // replaces the query of Path
 }
 
 // Explanation is the decision that a request would get, and why.

@@ -25,9 +25,8 @@ type Instance struct {
 	// including /v1/authorize. One client cannot take all of them: see httplimit.Middleware.MaxInFlight. An
 	// upgraded connection does not count. 0: no bound. ByMemory: up to 10,000.
 	InFlight int64
-	// Bytes bounds the memory for bodies and headers of requests in flight, including what
-	// is needed to read them. A request that does not fit is refused. 0: no bound.
-	// ByMemory: an eighth of the memory.
+	// Bytes bounds the memory for bodies and headers of requests in flight, including buffers for reading. A
+	// request that does not fit is refused. 0: no bound. ByMemory: an eighth of the memory.
 	Bytes int64
 }
 

@@ -49,8 +49,8 @@ type file struct {
 	tag           string // of plain, without quotes
 }
 
-// files are those of the page, by path. They are compressed for the first request, because most
-// programs with a Server never show the page.
+// files are the page's files, by path. They are compressed for the first request, because most programs with
+// a Server never show the page.
 var files = sync.OnceValue(func() map[string]*file {
 	all := map[string]*file{}
 	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {

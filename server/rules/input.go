@@ -20,7 +20,7 @@ type Input struct {
 	Request *Request
 	// Client is the client's address; invalid: unknown.
 	Client netip.Addr
-	// Operation names what the request does; empty: unknown.
+	// Operation is the name of the request's operation; empty: unknown.
 	Operation string
 	// Attrs has the caller's attributes, as decoded from JSON: string, bool, int64,
 	// float64, nil, []any and map[string]any. Nil is empty.

@@ -49,7 +49,7 @@ type API struct {
 	Store     func(ctx context.Context, shared bool) adminapi.StoreStatus
 	Footprint *config.Footprint
 	Findings  func() []rules.Finding
-	// Settings are those of the server, for GET /v1/settings.
+	// Settings returns the server's settings, for GET /v1/settings.
 	Settings func() []config.InForce
 
 	Callers *auth.Authenticator

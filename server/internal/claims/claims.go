@@ -328,7 +328,7 @@ func bytesOf(v any) (n int64) {
 	const (
 		value   = 32  // in a list, which grows by doubling
 		object  = 400 // a map with room for eight members
-		members = 110 // another one of these, while the map grows
+		members = 110 // for another one, while the map grows
 	)
 	switch v := v.(type) {
 	case string:

@@ -24,7 +24,7 @@ type clock struct {
 
 // reading is a reading of the store's clock.
 type reading struct {
-	store time.Time // what it showed
+	store time.Time // the time that it showed
 	at    time.Time // when, by the machine's clock
 	known bool      // this process made it; else an earlier one saved it
 }

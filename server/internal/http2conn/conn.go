@@ -57,8 +57,8 @@ type Conn struct {
 	resets  int64     // resets that may still come
 	refills time.Time // when spare and resets were last refilled by time
 
-	out      frames       // what was written; one goroutine at a time uses it
-	earned   atomic.Int64 // for spare, by what was written
+	out      frames       // the frames written; one goroutine at a time uses it
+	earned   atomic.Int64 // for spare, by frames written
 	answered atomic.Int64 // headers that were written
 
 	timer struct {
@@ -93,7 +93,7 @@ func (w *Conn) Close() error {
 	return w.Conn.Close()
 }
 
-// wire reads from the connection, and counts what it read.
+// wire reads from the connection, and counts the frames read.
 type wire struct{ w *Conn }
 
 func (r wire) Read(b []byte) (int, error) {

@@ -45,7 +45,7 @@ var (
 	Bys = [...]string{Refusals: "refusals", Use: "use", Violations: "violations"}
 )
 
-// Options are what a Counter needs.
+// Options has the parts of a Counter.
 type Options struct {
 	// Most is how many of each kind are counted on this instance: at least 1.
 	Most    int

@@ -155,7 +155,7 @@ const (
 // weigh is about how many bytes a value takes, shared parts counted twice, up to overweight.
 func weigh(v ref.Val) int { return weighUpTo(v, overweight) }
 
-// lighter is the weight of a, or times that of b, whichever is less, in time proportional to that.
+// lighter is the smaller of a's weight and times b's weight, in time proportional to the result.
 func lighter(a, b ref.Val, times int) int {
 	for most := 256; ; most *= 4 {
 		weight := min(weighUpTo(a, most), times*weighUpTo(b, most))
