@@ -42,7 +42,7 @@ Stint is its token bucket. A ratio above 1 means that Stint is slower. The last 
 	}
 }
 
-// pageNotes are what a reader of a picture must know.
+// pageNotes are notes for readers of a picture.
 var pageNotes = map[string]string{
 	memoryGroup: "There are as many callers as processors. With a million keys, each request makes the text of its key, except for the same strings. Only Stint and throttled with LRU bound their keys; sethvargo and ulule sweep old ones. x/time/rate answers only yes or no.",
 	redisGroup:  "Stint and the sorted-set log use rueidis, which joins commands of many callers; the others use go-redis, so each client has its own floor. throttled needs two round trips, and fails where many callers share a key.",

@@ -28,7 +28,7 @@ type ready struct {
 	Error       string
 }
 
-// sample is what a subject did in one turn.
+// sample is a subject's work in one turn.
 type sample struct {
 	Calls   int64   // answered, with or without an error
 	Denied  int64   //
