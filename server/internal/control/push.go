@@ -85,8 +85,8 @@ func (c *Control) RulesVersion(ctx context.Context, number int64) (*Version, err
 	return c.readVersion(ctx, rulesDocument, number)
 }
 
-// RulesVersions returns the newest versions of the pushed rules, the newest first, at most most. An error is
-// the store's.
+// RulesVersions returns the newest versions of the pushed rules, the newest first, no more than most. An
+// error is the store's.
 func (c *Control) RulesVersions(ctx context.Context, most int) (all []*Version, err error) {
 	if why := c.unread(); why != nil {
 		return nil, why

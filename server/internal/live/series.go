@@ -36,7 +36,7 @@ type ruleSeries struct {
 
 func stepOf(t time.Time) int64 { return t.UnixNano() / int64(Step) }
 
-// add spreads the counts of the time over, which ended at at, over its steps.
+// add spreads counts over the steps of the period that ended at at and was over long.
 func (s *series) add(at time.Time, over time.Duration, more *Counts) {
 	from := at.Add(-over)
 	if s.last == 0 {
