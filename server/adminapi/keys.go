@@ -135,8 +135,8 @@ type Explanation struct {
 	// Outcome is "allowed", "limited", "warned", "banned" or "blocked"; "undecided" if the answer would be
 	// 503; "unknown" if no applying rule refuses, but rules that lack Needs might.
 	Outcome string `json:"outcome"`
-	// Needs are variables that a real request would have and this one lacks, and that rules read which do not
-	// apply because of that: client.ip, request.path and so on.
+	// Needs are variables that this request lacks and a real one would have, such as client.ip and
+	// request.path, read by rules that do not apply without them.
 	Needs []string `json:"needs,omitempty"`
 	// Rule is the rule that decides; empty: none does.
 	Rule string `json:"rule,omitempty"`

@@ -73,8 +73,8 @@ const (
 	AdminBytes = 2*MaxAdminBody + 1<<20
 	// MaxPreviewKeys is how many keys a preview of rules counts under each of the two sets.
 	MaxPreviewKeys = 10_000
-	// MaxCountedBans is how many of the bans imposed through it an instance
-	// remembers, for the metric of running bans.
+	// MaxCountedBans is how many bans an instance remembers, of those imposed
+	// through it, for the metric of running bans.
 	MaxCountedBans = 100_000
 	// AlertBytes is how many bytes the alerts of the rules take: states, measured numbers and keys.
 	AlertBytes = 5 << 20

@@ -31,7 +31,7 @@ type Envoy struct {
 	TLS *TLSFiles
 	// ClientName is a name that callers' certificates must have. Empty: any.
 	ClientName string
-	// Each decides each descriptor of a call by itself. Otherwise a call is charged for all or none.
+	// Each decides each descriptor of a call by itself. Otherwise a call takes all or nothing.
 	Each bool
 	// Shadow turns every refusal of a call into OK. QuotaMode gives all rules quota_mode.
 	Shadow, QuotaMode bool

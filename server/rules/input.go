@@ -149,7 +149,7 @@ func (may *repeatable) cookie(header, name string) (text string, ok bool, bad Am
 }
 
 // credential is the client's credential in the headers with these canonical names. If it is ambiguous, bad is
-// why, and in is the header where.
+// why, and in is the header concerned.
 func (r *Request) credential(names []string, may *repeatable) (text string, bad Ambiguity, in string) {
 	var c httpfield.Credential
 	for _, name := range names {
