@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// checked is how a limiter counts; -1: it has no such thing, or was not asked.
+// checked is how a limiter counts; -1: not supported, or not measured.
 type checked struct {
 	Where, Name string
 	Alone       int64 // allowed of 200 requests by one caller, at 100 a day
@@ -29,7 +29,7 @@ func check(short bool, redis *redisServer) ([]checked, error) {
 	}{{"in memory", [][]subject{memoryOurs, memoryPeers}}, {"through Redis", [][]subject{redisOurs, redisPeers}}} {
 		for _, some := range group.subjects {
 			for i := range some {
-				// A database of its own, for what Stint's rows leave has one name.
+				// A database of its own, because all rows of Stint leave keys of the same names.
 				p := place{redis: redis.addr, db: len(all) % 16}
 				c, err := checkOne(short, &some[i], p, group.where == "in memory")
 				if err != nil {
@@ -128,7 +128,7 @@ func refusal(ctx context.Context, l *limiter) (int64, error) {
 	return 0, err
 }
 
-// flood sends as fast as one caller can, and counts what is allowed.
+// flood sends as fast as one caller can, and counts allowed requests.
 func flood(ctx context.Context, l *limiter, d time.Duration, key string) (n int64, err error) {
 	for start := time.Now(); time.Since(start) < d; {
 		allowed, err := l.take(ctx, key)
@@ -150,8 +150,8 @@ func large(ctx context.Context, l *limiter) (int64, error) {
 	return flood(ctx, l, time.Second, "large")
 }
 
-// faults says what is wrong. A fixed window may let one more amount through, as the flood may
-// begin within one.
+// faults describes wrong counts. A fixed window may allow one more amount, since the flood may begin within
+// one.
 func (c *checked) faults() []string {
 	var all []string
 	fault := func(when bool, format string, args ...any) {

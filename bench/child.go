@@ -15,7 +15,7 @@ type child struct {
 	out     *json.Decoder
 }
 
-// startChild starts a process with more in its environment, and reads its first line.
+// startChild starts a process with env added to its environment, and reads its first line.
 func startChild(first any, env ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,12 +1,12 @@
-// Command bench measures Stint beside other limiters and beside floors: what the
-// machine takes for the least that any limiter must do. It writes
-// docs/benchmarks.md, the figures it was made of and the pictures in it.
+// Command bench measures Stint beside other limiters and beside floors: the
+// machine's time for the least that any limiter must do. It writes
+// docs/benchmarks.md, with its figures and pictures.
 //
-// Each subject lives in a process of its own, so that neither its heap nor its
-// collector is another's burden. All processes of a table are alive at once and
-// take turns, so that what disturbs the machine disturbs all alike. A ratio is
-// taken within each round, and its median is what the document shows.
+// Each subject runs in a process of its own, so that its heap and its collector do
+// not slow down others. All processes of a table live at once and take turns, so
+// that disturbances of the machine affect all alike. Ratios are taken within each
+// round, and the document shows their medians.
 //
-// It is a module of its own: what it compares with never enters the product's
+// It is a module of its own: the compared limiters never enter the product's
 // go.mod.
 package main

@@ -164,7 +164,7 @@ func (s *subject) display() string {
 	return mark + s.name + mark
 }
 
-// unasked tells whether a limiter denied where none should.
+// unasked reports whether a limiter denied where none should.
 func (m *measured) unasked() bool {
 	return !m.table.drain && slices.ContainsFunc(m.results, func(r result) bool {
 		return r.subject.kind != floor && r.share(func(s *sample) int64 { return s.Denied }) > 0
@@ -175,7 +175,7 @@ func (m *measured) failures() bool {
 	return slices.ContainsFunc(m.results, func(r result) bool { return r.share(func(s *sample) int64 { return s.Errors }) > 0 })
 }
 
-// bounds says what bounds the main row through Redis, and what it takes beyond a bare script.
+// bounds describes what bounds the main row through Redis, and its cost beyond a bare script.
 func (m *measured) bounds(w io.Writer) {
 	r := m.find(mainRow)
 	if !m.table.redis || r == nil {

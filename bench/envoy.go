@@ -74,7 +74,7 @@ func envoyTables() []table {
 	return []table{allowed, denied, lone, one, apart, three, many}
 }
 
-// file is what both programs read. The limits are those of plenty and perKey.
+// file is the file of both programs, with the limits of plenty and perKey.
 func (c *envoyCall) file() []byte {
 	var b strings.Builder
 	b.WriteString("domain: bench\ndescriptors:\n")

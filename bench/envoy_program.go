@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// command is the command line of a program, which is a tool of a module and built as such.
+// command is the command line of a program, which is built as a tool of a module.
 type command struct {
 	module, tool string
 	arguments    []string
@@ -22,7 +22,7 @@ type command struct {
 
 var (
 	stintCommand = command{".", "stint", []string{"envoy", "--admin-listen=off", "--probe-listen=off"}}
-	peerCommand  = command{"ratelimit", "service_cmd", nil} // which needs other versions
+	peerCommand  = command{"ratelimit", "service_cmd", nil} // it needs other versions
 )
 
 func (c *command) build() (*exec.Cmd, error) {
@@ -35,8 +35,7 @@ func (c *command) build() (*exec.Cmd, error) {
 	return exec.Command(strings.TrimSpace(string(path)), c.arguments...), nil
 }
 
-// program starts a program that serves Envoy's rate limit service as its environment says, to which more
-// is added.
+// program starts a program that serves Envoy's rate limit service. more is added to its environment.
 func (c envoyCall) program(which command, more ...string) func(place, spec) (*limiter, error) {
 	return func(at place, _ spec) (*limiter, error) {
 		dir, err := os.MkdirTemp("", "stint-bench-")
@@ -62,7 +61,7 @@ func (c envoyCall) program(which command, more ...string) func(place, spec) (*li
 type envoyProcess struct {
 	dir, addr, debug string
 	process          *exec.Cmd
-	profile          chan profiledProcess // of the profile that is taken; nil: none is
+	profile          chan profiledProcess // of the running profile; nil: none
 }
 
 type profiledProcess struct {
@@ -128,8 +127,8 @@ func (p *envoyProcess) used(profile bool) (u usage, err error) {
 	return u, nil
 }
 
-// cpuTime is CPUCLOCK_SCHED of Linux: with the complement of a process's ID above it, it names the clock
-// of that process's CPU time, which has a finer unit than /proc. See clock_getcpuclockid(3).
+// cpuTime is Linux' CPUCLOCK_SCHED: with the complement of a process ID above it, it names the clock of that
+// process's CPU time, which is finer than /proc. See clock_getcpuclockid(3).
 const cpuTime = 2
 
 const profileSeconds = 2

@@ -18,7 +18,7 @@ func spreadOf(values []float64) spread {
 	return spread{quantile(v, 0.25), quantile(v, 0.5), quantile(v, 0.75)}
 }
 
-// quantile lies between two values where it falls there.
+// quantile interpolates between two values.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	i := int(at)
@@ -45,8 +45,8 @@ func (r *result) allocs() float64 {
 	return spreadOf(r.each(func(s *sample) float64 { return float64(s.Mallocs) / float64(s.Calls) })).middle
 }
 
-// cpu is the time of Redis, or of the server, for a decision, in µs, over all rounds, for that
-// clock is coarse.
+// cpu is the CPU time of Redis, or of the server, for a decision, in µs, over all rounds, because that clock
+// is coarse.
 func (r *result) cpu() float64 {
 	var seconds float64
 	var decisions int64
@@ -93,7 +93,7 @@ func (m *measured) find(name string) *result {
 	return nil
 }
 
-// floorOf is what r's ratio is taken to; nil: there is none, as of floors.
+// floorOf is the floor of r's ratio; nil: none, as for floors.
 func (m *measured) floorOf(r *result) *result {
 	switch {
 	case r.subject.kind == floor || r.subject.name == m.table.floor:
@@ -104,8 +104,8 @@ func (m *measured) floorOf(r *result) *result {
 	return m.find(m.table.floor)
 }
 
-// bestPeer is the fastest peer that counts like r, by a log or not, by holds or not, else of all;
-// nil: none.
+// bestPeer is the fastest peer that counts like r (by a log or not, by holds or not), else the fastest of
+// all; nil: none.
 func (m *measured) bestPeer(r *result) *result {
 	var best, any *result
 	for i := range m.results {

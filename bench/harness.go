@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// workerVariable tells a process that it is a worker, and of what.
+// workerVariable tells a process that it is a worker, and for which subject.
 const workerVariable = "STINT_BENCH_WORKER"
 
 type measured struct {
@@ -18,7 +18,7 @@ type measured struct {
 type result struct {
 	subject     *subject
 	Samples     []sample
-	BytesPerKey float64 // of the process, or of Redis where the keys live there
+	BytesPerKey float64 // of the process, or of Redis if the keys live there
 	shares      *shares // of a server's process; nil: not looked at
 }
 
@@ -46,7 +46,8 @@ func (w *child) turn(d time.Duration, how string) (s sample, err error) {
 	return s, err
 }
 
-// measure lets the subjects take turns, in rounds that begin with another. The first does not count.
+// measure lets the subjects take turns, in rounds that each begin with another subject. The first round does
+// not count.
 func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, error) {
 	if t.newcomers > 0 {
 		return measurePauses(t, rounds, short)

@@ -2,7 +2,7 @@ package main
 
 import "math/bits"
 
-// histogram counts durations by their highest bits; it says at most 2 % too little.
+// histogram counts durations by their highest bits; its results are at most 2 % too low.
 type histogram struct {
 	counts [64 << fineBits]int64
 	all    int64
@@ -17,7 +17,7 @@ func (h *histogram) add(ns int64) {
 	h.all++
 }
 
-// quantile is the least duration of the class that q of all fall below or in.
+// quantile is the least duration of the class that has q of all durations in or below it.
 func (h *histogram) quantile(q float64) int64 {
 	left := int64(q * float64(h.all))
 	for i, n := range h.counts {

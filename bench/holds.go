@@ -18,7 +18,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// The rows of tables of holds. A call of one that holds is a request from its start to its end.
+// The rows of tables of holds. A call with a hold is a request from its start to its end.
 const (
 	oneTake       = "Stint, one decision"
 	settledRow    = "Stint, hold and settle"
@@ -31,7 +31,7 @@ const (
 	besideMany    = ", beside 4,000 holds" // a key has room for 4,096, and the callers hold some
 )
 
-// atOnce is how many requests may be in flight under one key: more than there are.
+// atOnce is how many requests may be in flight under one key: more than there ever are.
 const atOnce = 100_000
 
 func heldOurs(open storeOpener) []subject {
@@ -120,7 +120,7 @@ func heldIn(open storeOpener, p place, limited stint.Spec, n int) (*stint.Limite
 		}
 		all[i] = r
 	}
-	return l, limit, func() { runtime.KeepAlive(all); end() }, nil // else they are dropped, and end
+	return l, limit, func() { runtime.KeepAlive(all); end() }, nil // otherwise they are dropped, and end
 }
 
 // budget is a limit of s whose units are held.
@@ -128,8 +128,8 @@ func budget(s spec) stint.Spec {
 	return stint.Spec{Algorithm: stint.FixedWindow, Amount: s.amount, Period: s.period, Hold: stint.DefaultHold}
 }
 
-// What requests cost: all the same, as requests do, or as tokens do. Stint sends identical requests of
-// many callers as one.
+// The costs of requests: all equal, or varied like tokens. Stint sends identical requests of many callers as
+// one.
 func alike() int64  { return 1 }
 func varied() int64 { return 1 + rand.Int64N(1000) }
 
@@ -147,7 +147,7 @@ func askedIn(open storeOpener, n int) func(place, spec) (*limiter, error) {
 	}
 }
 
-// variedIn takes what a request costs at once, under a limit that is not held.
+// variedIn takes a request's cost at once, under a limit that is not held.
 func variedIn(open storeOpener) func(place, spec) (*limiter, error) {
 	plain := stintIn(open, stint.FixedWindow)
 	return func(p place, s spec) (*limiter, error) {
@@ -159,7 +159,7 @@ func variedIn(open storeOpener) func(place, spec) (*limiter, error) {
 	}
 }
 
-// settledIn holds an estimate, and settles what the request did cost, beside n holds.
+// settledIn holds an estimate, and settles the request's final cost, beside n holds.
 func settledIn(open storeOpener, n int, cost func() int64) func(place, spec) (*limiter, error) {
 	return func(p place, s spec) (*limiter, error) {
 		l, limit, end, err := heldIn(open, p, budget(s), n)
@@ -176,7 +176,7 @@ func settledIn(open storeOpener, n int, cost func() int64) func(place, spec) (*l
 	}
 }
 
-// acquiredIn is in flight and no longer, beside n that are.
+// acquiredIn begins and ends a request in flight, beside n others.
 func acquiredIn(open storeOpener, n int) func(place, spec) (*limiter, error) {
 	return func(p place, _ spec) (*limiter, error) {
 		l, limit, end, err := heldIn(open, p, stint.Spec{Algorithm: stint.InFlight, Amount: atOnce}, n)
@@ -205,7 +205,7 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 `)
 
-// openSemaphore is open with n that hold it.
+// openSemaphore opens the semaphore with n holders.
 func openSemaphore(n int) func(place, spec) (*limiter, error) {
 	return func(p place, _ spec) (*limiter, error) {
 		c, err := newRueidis(p)
@@ -256,7 +256,7 @@ func openChannels(place, spec) (*limiter, error) {
 	}}, nil
 }
 
-// holdsInShort says what holds cost beside one decision, and beside a semaphore.
+// holdsInShort compares the time of holds with one decision, and with a semaphore.
 func (r *run) holdsInShort(w io.Writer) {
 	for _, m := range r.tables {
 		one, settled, acquired := m.find(oneTake), m.find(settledRow), m.find(acquiredRow)

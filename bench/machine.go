@@ -41,7 +41,7 @@ func thisMachine(redis *redisServer) machine {
 	return m
 }
 
-// commit is that of the repository, and whether there is more than that in it.
+// commit is the repository's commit, and whether there are uncommitted changes.
 func commit() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
 	if err != nil {

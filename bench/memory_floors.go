@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// memoryFloors are the least that a limiter in memory does.
+// memoryFloors are the least work of a limiter in memory.
 var memoryFloors = []subject{
 	{name: "compare-and-swap of one word", kind: floor, open: openSwap},
 	{name: "time.Now", kind: floor, open: openNow},
@@ -29,7 +29,7 @@ func openSwap(place, spec) (*limiter, error) {
 	}), nil
 }
 
-// sink keeps the compiler from leaving out what is measured.
+// sink keeps the compiler from leaving out the measured code.
 var sink atomic.Int64
 
 func openNow(place, spec) (*limiter, error) {

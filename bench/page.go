@@ -42,7 +42,7 @@ Stint is its token bucket. A ratio above 1 means that Stint is slower. The last 
 	}
 }
 
-// pageNotes are what a reader of a picture must know.
+// pageNotes are notes for readers of a picture.
 var pageNotes = map[string]string{
 	memoryGroup: "There are as many callers as processors. With a million keys, each request makes the text of its key, except for the same strings. Only Stint and throttled with LRU bound their keys; sethvargo and ulule sweep old ones. x/time/rate answers only yes or no.",
 	redisGroup:  "Stint and the sorted-set log use rueidis, which joins commands of many callers; the others use go-redis, so each client has its own floor. throttled needs two round trips, and fails where many callers share a key.",
@@ -59,7 +59,7 @@ func (r *run) has(group string) bool {
 	return false
 }
 
-// modules are names and versions without what all of them share.
+// modules are names and versions without their common part.
 func modules(all []string) string {
 	var short []string
 	for _, m := range all {
@@ -102,7 +102,7 @@ func (m *measured) summary(w io.Writer, name, more string) {
 		duration(best.cost().middle), ratio(main.over(best)), before+1, of, digits(main.over(m.floorOf(main)).middle), strings.Join(slower, ", "))
 }
 
-// serversInShort says what Stint's servers take beside their floors, and Envoy's service beside its peer.
+// serversInShort compares Stint's servers with their floors, and Envoy's service with its peer.
 func (r *run) serversInShort(w io.Writer) {
 	for _, m := range r.tables {
 		if m.table.group != serverGroup {
@@ -122,7 +122,7 @@ func (r *run) serversInShort(w io.Writer) {
 	}
 }
 
-// verdicts says which limiters do not count correctly, and names the others. Of Stint, it says how many.
+// verdicts names the limiters that do not count correctly, and the others, but for Stint only how many.
 func (r *run) verdicts(w io.Writer) {
 	fmt.Fprint(w, "\n## Which limiters count correctly\n\nEach limiter is tested alone, with 64 callers at once, with a refused request for several units, and in floods.\n\n| limiter | where | verdict |\n|---|---|---|\n")
 	correct := map[string][]string{}

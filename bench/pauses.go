@@ -19,30 +19,30 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// pauses are the longest steps of a loop of one caller over new keys; a step is from one look at
-// the clock to the next, the key's making included.
+// pauses are the longest steps of a loop of one caller over new keys; a step is from one reading of the clock
+// to the next, including making the key.
 type pauses struct {
 	Median, P999, P9999, Slowest int64 // ns
 	Long                         int64 // how many took longer than longPause
-	// Worked is the most that one step had of the processor, ns. The rest of a step
+	// Worked is the most processor time of one step, in ns. For the rest of a step
 	// it waited: for a processor, for a lock, for the collector.
 	Worked int64
 	Held   float64 // bytes at the end, more than before
 }
 
 const (
-	// longPause is what no decision should take for what other keys left behind.
+	// longPause is longer than any decision should take because of other keys' remains.
 	longPause   = time.Millisecond
 	longInWords = "1 ms"
-	// lookedAt are the steps of which the part of work is measured, and lookEvery how many steps
-	// pass between two looks at the thread's clock, each a system call.
+	// lookedAt are the steps whose processor time is measured, and lookEvery the number of steps between two
+	// readings of the thread's clock, each a system call.
 	lookedAt  = 50 * time.Microsecond
 	lookEvery = 256
 )
 
 const clockRow = "the clock alone"
 
-// pauseSubjects bound what they hold, swept once a period where they ask; and one never drops a key.
+// pauseSubjects bound their keys, swept once a period where they need a call for that; one never drops a key.
 func pauseSubjects(newcomers int) []subject {
 	return append(longPauseSubjects(newcomers),
 		subject{name: "Stint sliding log", kind: ours, log: true, open: stintIn(roomFor(newcomers), stint.SlidingLog)},
@@ -53,7 +53,7 @@ func pauseSubjects(newcomers int) []subject {
 		subject{name: "throttled, LRU", kind: peer, open: openThrottledMemory(newcomers / 2)})
 }
 
-// longPauseSubjects are those for which there is time where ten times as many come in.
+// longPauseSubjects also run with ten times as many keys; for others, time does not suffice.
 func longPauseSubjects(newcomers int) []subject {
 	return []subject{
 		{name: mainRow, kind: ours, open: stintIn(roomFor(newcomers), stint.TokenBucket)},
@@ -73,8 +73,8 @@ func openSweptUlule(_ place, s spec) (*limiter, error) {
 	return ululeOver(ululememory.NewStoreWithOptions(ulule.StoreOptions{Prefix: ulule.DefaultPrefix, CleanUpInterval: s.period}), s), nil
 }
 
-// turnOfPauses lets as many keys come in as the table says, for d at least. What a long step
-// waited is what the thread did not work since the last look, a moment before.
+// turnOfPauses lets the table's number of keys come in, for d at least. The wait of a long step is the time
+// in which the thread did not work since the last reading, a moment before.
 func turnOfPauses(t *table, l *limiter, d time.Duration) sample {
 	var s sample
 	var p pauses
@@ -82,7 +82,7 @@ func turnOfPauses(t *table, l *limiter, d time.Duration) sample {
 	var text [20]byte
 	ctx := context.Background()
 	empty := held()
-	runtime.LockOSThread() // whose time is then the loop's own
+	runtime.LockOSThread() // its time is then the loop's own
 	defer runtime.UnlockOSThread()
 	start := time.Now()
 	last := start
@@ -128,8 +128,8 @@ func threadTime() int64 {
 	return t.Nano()
 }
 
-// measurePauses gives each turn a process of its own, one after another: millions of keys of all
-// subjects do not fit together. The clock alone goes on for as long as the main row did.
+// measurePauses gives each turn a process of its own, one after another: millions of keys of all subjects do
+// not fit together. The row of the clock alone runs as long as the main row did.
 func measurePauses(t *table, rounds int, short bool) (*measured, error) {
 	m := &measured{table: t}
 	for i := range t.subjects {

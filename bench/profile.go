@@ -15,10 +15,10 @@ import (
 
 type shares struct {
 	byRoom map[string]float64 // in parts of 1
-	below  map[string]float64 // by function, with what it calls
+	below  map[string]float64 // by function, including its calls
 }
 
-// rooms sort functions: the first pattern that matches has it, else the last room.
+// rooms sort functions: the first matching pattern counts, else the last room.
 var rooms = []struct {
 	name string
 	of   *regexp.Regexp
@@ -83,7 +83,7 @@ func sharesOf(profile []byte) (*shares, error) {
 	return s, nil
 }
 
-// profiledRows are rows with the function below which everything is Stint's doing.
+// profiledRows are rows with the function below which all work is Stint's.
 var profiledRows = []struct{ name, ours string }{
 	{emptyHandler, ""},
 	{emptyService, ""},
@@ -100,7 +100,7 @@ func (m *measured) where(w io.Writer) {
 	}
 	fmt.Fprint(w, "\n#### Where the time goes\n\nThis table shows where the CPU time of one exchange is spent, from a profile of each process. A function counts without the functions that it calls.\n\n|")
 	var all []*result
-	var below []string // of each, the function below which everything is Stint's doing
+	var below []string // for each, the function below which all work is Stint's
 	for _, p := range profiledRows {
 		r := m.find(p.name)
 		if r == nil {

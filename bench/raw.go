@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// run is all that came out, and where.
+// run is all results, and their machine.
 type run struct {
 	about
 	checked []checked
@@ -24,14 +24,14 @@ type about struct {
 	Machine machine
 }
 
-// line is one of the raw figures: one of the three is there.
+// line is a line of the raw figures: one of the three is set.
 type line struct {
 	Run   *about   `json:"run,omitempty"`
 	Check *checked `json:"check,omitempty"`
 	*Turn
 }
 
-// Turn is exported because only then encoding/json can fill in what is embedded by a pointer.
+// Turn is exported because only then can encoding/json fill in a struct embedded by a pointer.
 type Turn struct {
 	Table, Subject string
 	Round          int
@@ -55,7 +55,7 @@ func (r *run) raw(w io.Writer) error {
 	return err
 }
 
-// readRun reads a run of its raw figures. They have no profiles.
+// readRun reads a run from its raw figures. They have no profiles.
 func readRun(path string) (*run, error) {
 	if path == "" {
 		return nil, nil
@@ -85,7 +85,7 @@ func readRun(path string) (*run, error) {
 	}
 }
 
-// add takes a turn, after all earlier ones of the run.
+// add adds a turn, after all earlier ones of the run.
 func (r *run) add(all []table, l *Turn) error {
 	if n := len(r.tables); n == 0 || r.tables[n-1].table.name != l.Table {
 		for i := range all {

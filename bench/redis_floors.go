@@ -14,8 +14,8 @@ const (
 	leastScript = "script of one read and one write, rueidis"
 )
 
-// redisFloors are the least that a limiter in Redis does: one command or script in one round
-// trip. An exact one needs a read and a write.
+// redisFloors are the least work of a limiter in Redis: one command or script in one round trip. An exact
+// limiter needs a read and a write.
 var redisFloors = []subject{
 	{name: incrRueidis, kind: floor, open: openIncrRueidis},
 	{name: incrGoRedis, kind: floor, open: openIncrGoRedis},
@@ -49,7 +49,7 @@ func openEmptyScript(p place, _ spec) (*limiter, error) {
 	return overScript(p, "script:", "", "return 1")
 }
 
-// openLeastScript reads the clock and what is there, and writes as much, with its expiry.
+// openLeastScript reads the clock and the value, and writes as much, with its expiry.
 func openLeastScript(p place, _ spec) (*limiter, error) {
 	return overScript(p, "least:", "0123456789ab", `
 redis.call('TIME')
@@ -72,7 +72,7 @@ func openSet(p place, _ spec) (*limiter, error) {
 	})
 }
 
-// overRueidis is a floor; value is what its keys hold at first, empty: nothing.
+// overRueidis is a floor; value is the initial value of its keys; empty: none.
 func overRueidis(p place, prefix, value string, do func(context.Context, rueidis.Client, string) error) (*limiter, error) {
 	c, err := newRueidis(p)
 	if err != nil {

@@ -28,7 +28,7 @@ func openRedisRate(p place, s spec) (*limiter, error) {
 		r, err := l.AllowN(ctx, key, limit, n)
 		return err == nil && r.Allowed > 0, err
 	})
-	// What one request leaves: the instant at which the bucket is full again, in seconds since 2017.
+	// One request leaves the instant at which the bucket is full again, in seconds since 2017.
 	one.fill = func(ctx context.Context, keys []string) error {
 		full := float64(time.Now().Add(s.period/time.Duration(s.amount)).UnixMicro())/1e6 - 1483228800
 		return setAll(ctx, p, keys, "rate:", strconv.FormatFloat(full, 'f', -1, 64))
@@ -44,7 +44,7 @@ func openUluleRedis(p place, s spec) (*limiter, error) {
 		return nil, err
 	}
 	l := ululeOver(store, s)
-	// What one request leaves: its number.
+	// One request leaves its number.
 	l.fill = func(ctx context.Context, keys []string) error { return setAll(ctx, p, keys, "limiter:", "1") }
 	l.close = func() { _ = c.Close() }
 	return l, nil
@@ -60,7 +60,7 @@ func openThrottledRedis(p place, s spec) (*limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What one request leaves: the instant at which the bucket is full again, ns.
+	// One request leaves the instant at which the bucket is full again, in ns.
 	l.fill = func(ctx context.Context, keys []string) error {
 		full := time.Now().Add(s.period / time.Duration(s.amount)).UnixNano()
 		return setAll(ctx, p, keys, "throttled:", strconv.FormatInt(full, 10))

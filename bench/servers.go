@@ -17,7 +17,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Each is a server process, asked over loopback. Clients and upstreams are in the worker's.
+// Each is a server process, called over loopback. Clients and upstreams are in the worker's process.
 const (
 	emptyHandler = "empty handler"
 	emptyService = "empty grpc-go service, one connection"
@@ -31,14 +31,14 @@ const (
 
 const inList = 100
 
-// site is what a server process serves, and how it is asked.
+// site is a server process: how it serves, and how it is called.
 type site struct {
 	open    func(upstream string) (service, error)
 	proxies bool // it wants an upstream
 	dial    func(addr string) (asker, error)
 }
 
-// service answers what comes in at a listener.
+// service serves a listener.
 type service func(net.Listener) error
 
 // asker is a client. ask may be called by all callers at once.
@@ -69,7 +69,7 @@ var serverSubjects = []subject{
 	{name: gatewayRow, kind: ours, beside: pooledProxy, open: serving(gatewayRow)},
 }
 
-// serverCallers is how many ask a server at once; emptyApart has a connection for each.
+// serverCallers is how many callers a server has at once; emptyApart has a connection for each.
 const serverCallers = 16
 
 const fileOfRules = `
@@ -130,7 +130,7 @@ func gatewayHandler(upstream string) (http.Handler, error) {
 	return s.Gateway(), nil
 }
 
-// buffers are what bodies are copied through; a ReverseProxy without makes one for each response.
+// buffers are for copying bodies; without them, a ReverseProxy makes one for each response.
 type buffers struct{}
 
 var freeBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
@@ -179,7 +179,7 @@ func serving(name string) func(place, spec) (*limiter, error) {
 	}
 }
 
-// posting asks by POST what the API of checks is asked.
+// posting calls the check API by POST.
 func posting(body string) func(addr string) (asker, error) {
 	return func(addr string) (asker, error) {
 		return asking("POST", "http://"+addr+"/v1/check", func() io.Reader { return strings.NewReader(body) }), nil

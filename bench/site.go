@@ -12,20 +12,20 @@ import (
 	"syscall"
 )
 
-// siteVariable tells a process which server it is; siteUpstream where to pass requests on.
+// siteVariable tells a process which server it is; siteUpstream, where to pass requests on.
 const (
 	siteVariable = "STINT_BENCH_SITE"
 	siteUpstream = "STINT_BENCH_UPSTREAM"
 )
 
 type usage struct {
-	CPU     float64 // seconds, of the system for it as well
+	CPU     float64 // seconds, including system time
 	Mallocs uint64
-	Profile []byte `json:",omitempty"` // of pprof, where one was asked for
+	Profile []byte `json:",omitempty"` // of pprof, if one was asked for
 }
 
-// serveSite says its address, then what it has used after each line of standard input, and ends
-// with that. After "profile" it takes a profile until the next line.
+// serveSite prints its address and, after each line of standard input, its usage; it ends with standard
+// input. After "profile" it takes a profile until the next line.
 func serveSite(name string) error {
 	serve, err := sites[name].open(os.Getenv(siteUpstream))
 	if err != nil {
@@ -43,7 +43,7 @@ func serveSite(name string) error {
 	var profile bytes.Buffer
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var u usage
-		pprof.StopCPUProfile() // which does nothing where none runs
+		pprof.StopCPUProfile() // it does nothing if none runs
 		u.Profile = bytes.Clone(profile.Bytes())
 		profile.Reset()
 		u.take()
@@ -69,7 +69,7 @@ func (u *usage) take() {
 	u.Mallocs = m.Mallocs
 }
 
-// used is what the process has used; profile: it takes a profile until the next call.
+// used is the process's usage; profile: it takes a profile until the next call.
 func (p *child) used(profile bool) (u usage, err error) {
 	line := "\n"
 	if profile {

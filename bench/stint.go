@@ -57,7 +57,7 @@ func redisStore(p place) (stint.Store, func(), error) {
 	return s, s.Close, nil
 }
 
-// rememberingStore is how the server asks its Redis, but for the fallback.
+// rememberingStore is how the server uses its Redis, without the fallback.
 func rememberingStore(p place) (stint.Store, func(), error) {
 	s, end, err := redisStore(p)
 	if err != nil {
@@ -96,7 +96,7 @@ func stintIn(open storeOpener, a stint.Algorithm) func(place, spec) (*limiter, e
 	return stintOf(open, stint.Spec{Algorithm: a})
 }
 
-// stintOf is stintIn for a limit of which more is said than the algorithm.
+// stintOf is stintIn for a limit with more than an algorithm.
 func stintOf(open storeOpener, limited stint.Spec) func(place, spec) (*limiter, error) {
 	return func(p place, s spec) (*limiter, error) {
 		limited := limited
@@ -167,7 +167,7 @@ func severalIn(open storeOpener, n int) func(place, spec) (*limiter, error) {
 	}
 }
 
-// filler takes one unit of each key, many in a round trip.
+// filler takes one unit of each key, many keys in a round trip.
 func filler(l *stint.Limiter, asks func(key string) []stint.Ask) func(context.Context, []string) error {
 	return func(ctx context.Context, keys []string) error {
 		const most = 500

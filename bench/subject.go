@@ -13,43 +13,43 @@ const (
 	peer  kind = "peer"
 )
 
-// spec is the limit that all subjects of a table are told.
+// spec is the limit of all subjects of a table.
 type spec struct {
 	amount int64
 	period time.Duration
 }
 
-// A subject is something that is measured.
+// A subject is measured.
 type subject struct {
 	name string
 	kind kind
-	// log marks what remembers each request. It is given the table's limit for
-	// logs, for under a long period it would remember millions.
+	// log marks subjects that remember each request. They get the table's limit for
+	// logs, because under a long period they would remember millions.
 	log bool
-	// holds marks what a request holds from its start to its end, so that it takes two calls.
+	// holds marks subjects with holds from a request's start to its end, so that it takes two calls.
 	holds bool
-	// foreign marks a process that is not ours, so that its allocations are not known.
+	// foreign marks a process of another program, whose allocations are not known.
 	foreign bool
-	// beside names the floor that its ratios are taken to. Empty: the table's.
+	// beside names the floor of its ratios. Empty: the table's.
 	beside string
 	open   func(place, spec) (*limiter, error)
 }
 
 type place struct {
 	redis string // host:port
-	db    int    // its database there, so that what its keys take can be told apart
+	db    int    // its database there, so that the memory of its keys can be measured
 }
 
 type limiter struct {
 	// take decides a request of one unit.
 	take func(ctx context.Context, key string) (allowed bool, err error)
-	// takeN decides one of several units; nil: the subject has no such thing.
+	// takeN decides a request of several units; nil: not supported.
 	takeN func(ctx context.Context, key string, n int) (bool, error)
-	// fill makes all keys known, as one request for each would. nil: by take.
+	// fill makes all keys known, as one request for each would. nil: take does it.
 	fill func(ctx context.Context, keys []string) error
-	// used tells what a server's process has used, and begins or ends a profile. nil: no server.
+	// used returns a server process's usage, and begins or ends a profile. nil: no server.
 	used func(profile bool) (usage, error)
-	// close ends it; nil: there is nothing to end.
+	// close ends the limiter; nil: nothing to end.
 	close func()
 }
 
@@ -59,12 +59,12 @@ func (l *limiter) end() {
 	}
 }
 
-// only is a limiter that is one function, which always allows.
+// only is a limiter of one function that always allows.
 func only(do func(key string)) *limiter {
 	return &limiter{take: func(_ context.Context, key string) (bool, error) { do(key); return true, nil }}
 }
 
-// byUnits is a limiter that takes one unit as it takes several.
+// byUnits is a limiter that takes one unit in the same way as several.
 func byUnits(takeN func(ctx context.Context, key string, n int) (bool, error)) *limiter {
 	return &limiter{takeN: takeN, take: func(ctx context.Context, key string) (bool, error) { return takeN(ctx, key, 1) }}
 }

@@ -7,7 +7,7 @@ import (
 
 const million = 1_000_000
 
-// A table is one sort of work, done by several subjects.
+// A table is one kind of work, done by several subjects.
 type table struct {
 	name  string // in the raw output
 	group string // the picture it is drawn in
@@ -15,10 +15,10 @@ type table struct {
 	about string
 
 	subjects []subject
-	floor    string        // what ratios are taken to, where a subject names nothing
-	than     string        // what that is, where it is no floor
+	floor    string        // the floor of ratios, unless a subject names another
+	than     string        // its description, if it is not a floor
 	keys     int           // how many different keys, drawn uniformly
-	fresh    bool          // each request's key is made anew, and not all beforehand
+	fresh    bool          // keys are made for each request, not beforehand
 	fill     bool          // make all keys known before
 	drain    bool          // exhaust the key before
 	callers  int           // at once; 0: as many as procs
@@ -26,10 +26,10 @@ type table struct {
 	batch    int           // calls between two looks at the clock
 	slice    time.Duration // how long a subject's turn is
 	redis    bool
-	store    bool // servers are given Redis; its time is not shown
+	store    bool // servers get Redis; its time is not shown
 	profile  bool // show where the servers' time goes
 
-	newcomers int // keys that come in, each once, in a table of pauses; 0: it is none
+	newcomers int // keys that come in, each once, in a table of pauses; 0: another table
 	rounds    int // of pauses, at most
 
 	limit, logLimit spec
@@ -38,11 +38,11 @@ type table struct {
 var (
 	// plenty is never exhausted.
 	plenty = spec{1_000_000_000, time.Hour}
-	// plentyLog is not either, and remembers a tenth of a second.
+	// plentyLog is never exhausted either, and remembers a tenth of a second.
 	plentyLog = spec{million, 100 * time.Millisecond}
 	// plentyRedisLog remembers a second.
 	plentyRedisLog = spec{million, time.Second}
-	// perKey is what a caller may have a day.
+	// perKey is a caller's limit for a day.
 	perKey = spec{100, 24 * time.Hour}
 )
 

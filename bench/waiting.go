@@ -20,7 +20,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// A waitCase is one sort of waiting, done by several subjects in turn.
+// A waitCase is one kind of waiting, done by several subjects in turn.
 type waitCase struct {
 	title, about string   // for -only, and for the page
 	columns      []string // of the figures
@@ -126,7 +126,7 @@ func (c *waitCase) measure(w io.Writer, e *waitEnv, rounds int) error {
 	return nil
 }
 
-// figure has three digits, or all of a whole part.
+// figure has three digits, or all digits of the whole part.
 func figure(v float64) string {
 	if v < 100 {
 		return digits(v)
@@ -255,7 +255,7 @@ func waitOnceEach(e *waitEnv, w waiter) ([]float64, error) {
 	return []float64{w.perTurn(int64(n)), took.Seconds() / (float64(max(1, n-1)) / 500)}, nil
 }
 
-// loop has callers wait for one unit again and again until ctx is done, and counts their turns.
+// loop makes callers wait for one unit again and again until ctx is done, and counts their turns.
 func loop(ctx context.Context, callers int, wait func(context.Context) error) (turns *atomic.Int64, end func()) {
 	var all sync.WaitGroup
 	turns = new(atomic.Int64)
@@ -299,7 +299,7 @@ func waitWithDeadlines(e *waitEnv, w waiter) ([]float64, error) {
 		asked.Add(1)
 		if err != nil {
 			failed.Add(1)
-			<-in.Done() // a worker that is refused at once comes again when the deadline is over
+			<-in.Done() // a worker that is refused at once comes back after the deadline
 			return err
 		}
 		for was := longest.Load(); took > was && !longest.CompareAndSwap(was, took); was = longest.Load() {
@@ -376,7 +376,7 @@ func lone(n int, call func() error) ([]float64, error) {
 	}
 	took := time.Since(start)
 	runtime.ReadMemStats(&after)
-	// What the runtime allocates beside is less than a hundredth of an allocation for each call.
+	// The runtime's own allocations are less than a hundredth of an allocation for each call.
 	allocs := float64((after.Mallocs-before.Mallocs)*10/uint64(n)) / 10
 	return []float64{float64(took.Nanoseconds()) / float64(n), allocs}, nil
 }

@@ -57,7 +57,7 @@ var redisWaits = []waitCase{
 	},
 }
 
-// guarded is a Redis with a Fallback around it, as an instance of a fleet has it.
+// guarded is a Redis with a Fallback around it, as in an instance of a fleet.
 func guarded(addr string) (*fleet.Fallback, func(), error) {
 	s, end, err := redisStore(place{redis: addr})
 	if err != nil {
@@ -93,7 +93,7 @@ func crowd(e *waitEnv) ([]float64, error) {
 	return []float64{float64(turns) / (100 * length.Seconds()), w.perTurn(turns), local, mean / before}, nil
 }
 
-// waitFor has callers wait again and again for d, and returns how many turns they had by then.
+// waitFor makes callers wait again and again for d, and returns the number of their turns.
 func waitFor(d time.Duration, callers int, w waiter) int64 {
 	ctx, cancel := context.WithCancel(context.Background())
 	turns, end := loop(ctx, callers, func(ctx context.Context) error { return w.wait(ctx, 1) })
@@ -151,7 +151,7 @@ func lateAnswers(e *waitEnv) ([]float64, error) {
 	return []float64{float64(turns) / (100 * length.Seconds()), w.perTurn(turns)}, nil
 }
 
-// lateProxy passes bytes on to addr. It holds answers back for up to late, in a quarter of the time.
+// lateProxy passes bytes on to addr. It delays answers by up to late, in a quarter of the time.
 func lateProxy(addr string, late time.Duration) (string, func(), error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -210,7 +210,7 @@ func leavers(e *waitEnv, s stint.Store) ([]float64, error) {
 	l, limit := stint.NewLimiter(s), stint.MustLimit("10 per 1s leaky_bucket burst 100")
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	// A context that is cancelled has no deadline, by which they would be refused at once.
+	// A context that is only cancelled has no deadline; with one, they would be refused at once.
 	left, leave := context.WithCancel(context.Background())
 	_, end := loop(left, e.callers(60), func(ctx context.Context) error {
 		err := l.Wait(ctx, "key", limit)

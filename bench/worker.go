@@ -28,7 +28,7 @@ type ready struct {
 	Error       string
 }
 
-// sample is what a subject did in one turn.
+// sample is a subject's work in one turn.
 type sample struct {
 	Calls   int64   // answered, with or without an error
 	Denied  int64   //
@@ -42,7 +42,7 @@ type sample struct {
 	Pauses  *pauses `json:",omitempty"` // of a table of pauses
 }
 
-// work takes turns, each a line of standard input with a duration, and ends with it.
+// work takes turns, each for a line of standard input with a duration, and ends with standard input.
 func work(text string) error {
 	var a assignment
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
@@ -87,7 +87,7 @@ func work(text string) error {
 
 const profiled = "profile "
 
-// useOf is a turn, with what the server's process used in it.
+// useOf is a turn with the server process's usage in it.
 func useOf(l *limiter, profile bool, turn func() sample) (sample, error) {
 	if l.used == nil {
 		return turn(), nil
@@ -129,7 +129,7 @@ func prepare(t *table, s *subject, p place) (*limiter, float64, error) {
 	}
 	ctx := context.Background()
 	if t.fill || s.kind == floor {
-		// A request brings its own text; who keeps the key keeps that.
+		// A request brings its own text; a limiter that keeps the key keeps that text.
 		if err := fill(ctx, l, allKeys(t.keys)); err != nil {
 			return nil, 0, fmt.Errorf("fill: %w", err)
 		}
@@ -148,7 +148,7 @@ func prepare(t *table, s *subject, p place) (*limiter, float64, error) {
 	return l, (held() - before) / float64(max(1, t.keys)), nil
 }
 
-// makeKey makes a key anew, by one allocation.
+// makeKey makes a new key, by one allocation.
 func makeKey(i uint64) string {
 	const prefix = "user:"
 	var text [len(prefix) + 20]byte
@@ -183,7 +183,8 @@ func held() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// turn calls from all callers. Without keys each is made anew, by one allocation that is not counted.
+// turn calls from all callers. Without keys, each call makes a new one, by one allocation that is not
+// counted.
 func turn(t *table, l *limiter, keys []string, d time.Duration) sample {
 	if t.newcomers > 0 {
 		return turnOfPauses(t, l, d)

@@ -13,7 +13,7 @@ import (
 // memory for each list of 100 would run the garbage collector after a dozen lists.
 type batch struct {
 	inputs      []*checkInput
-	evaluations []evaluation // of inputs; those of charges stay empty
+	evaluations []evaluation // of inputs; empty for charges
 	charges     []charge
 	lines       []string
 	answer      []byte

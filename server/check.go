@@ -56,8 +56,8 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	             "headers": {"accept": "*/*", "via": ["a", "b"]}, "query": {"c": "d"}}}
 //
 // The path is as in an HTTP request, with escapes and query. A "query" of its own replaces
-// the query of the path. Claims are not verified; without "claims", they are those of the
-// token in the headers, if it is valid (Settings.JWT).
+// the query of the path. Claims are not verified; without "claims", the claims of a valid token in the
+// headers count (Settings.JWT).
 //
 // The answer has the decision and, for each limit, the units used, held and remaining. "busy" means that held
 // units caused the refusal, and that retry_after_us is a hint. For a refusal that counts as a violation,
@@ -101,7 +101,7 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // refused, or that have rules with quota_mode; and after a check with "hold" under a held limit in shadow
 // mode. Only refunds for checks that Settings.Instance refuses come too late for the rest of the store call.
 //
-// Each answer is that of a single check, or problem details, with its status as a member, and with
+// Each answer is as for a single check, or problem details, with its status as a member, and with
 // retry_after, in seconds, and decision_id, if a single check would have the headers Retry-After and
 // Stint-Decision. A malformed check is answered with 400 in its place, one that fails by an internal error
 // with 500, and the others are decided; if the call of the store fails by such an error, so do all its

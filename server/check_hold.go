@@ -68,8 +68,8 @@ func (h *checkHold) size() int {
 func (a *heldAsk) size() int { return len(a.key) + len(a.limit.String()) + 16 }
 
 // text is h in base64url: version, identity, duration in µs, the number of asks, and for each
-// the key (empty: that of the ask before), the limit, the units and the source. Numbers are
-// uvarints; texts have their length before them.
+// the key (empty: the previous ask's), the limit, the units and the source. Numbers are uvarints; texts have
+// their length before them.
 func (h *checkHold) text() string {
 	b := make([]byte, 0, h.size())
 	b = append(append(b, holdVersion), h.id[:]...)

@@ -15,8 +15,8 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Documents keeps what a fleet shares: a few named documents, each in versions with numbers
-// from 1. redislimit.Store.Documents returns one. It may be used from many goroutines at once.
+// Documents keeps a fleet's shared state: a few named documents, each in versions with numbers from 1.
+// redislimit.Store.Documents returns one. It may be used from many goroutines at once.
 //
 // If it is also an Announcer, instances learn which rules the others have. If it implements Reports, the
 // fleet shares reports through it; otherwise each instance reports to itself alone.
@@ -47,8 +47,8 @@ type Announcer interface {
 }
 
 // Reports is implemented by Documents through which the instances of a fleet share reports. A report has a
-// name and parts; parts expire, and losing one does no harm. Names are 1 to 64 characters of a–z 0–9 _ -,
-// those of parts up to 200 bytes.
+// name and parts; parts expire, and losing one does no harm. Names have 1 to 64 characters of a–z 0–9 _ -,
+// names of parts up to 200 bytes.
 type Reports interface {
 	// Report writes a part of a report, replacing its former text. It expires after keep, by the store's
 	// clock. A report has at most 1,000 parts: if there are more, those that expire first are dropped. text
@@ -182,6 +182,5 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 	return api.Handler()
 }
 
-// Admin returns the admin API, which docs/admin-api.yaml describes. It shows what is in
-// force, and changes it while the Server runs.
+// Admin returns the admin API, which docs/admin-api.yaml describes. It shows and changes a running Server.
 func (s *Server) Admin() http.Handler { return s.admin }

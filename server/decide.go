@@ -55,7 +55,7 @@ type Verdict struct {
 
 	// taken has the units that the request took, if it was allowed.
 	taken taken
-	// counters are those of the set that decided.
+	// counters are the counters of the set that decided.
 	counters ruleCounters
 	// applied reports whether a rule applied. watching has the rules that wait for the
 	// response.
@@ -98,7 +98,7 @@ type evaluation struct {
 	claims map[string]any // of the token, if the rules have read it
 
 	asks    []stint.Ask // as Rules and Each
-	back    []stint.Ask // what a call of Envoy's service gives back
+	back    []stint.Ask // the refunds of a call of Envoy's service
 	groups  []group     // calls of the store; empty: there is nothing to ask
 	shadows *shadows    // the call that may hold units for rules in shadow mode, if no ending settles them
 	room    struct {
@@ -228,7 +228,7 @@ func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
 	}
 }
 
-// finish does what is left when t is decided.
+// finish does the rest of the work when t is decided.
 func (s *Server) finish(ctx context.Context, a *arrival, t *evaluation) {
 	t.showLimits()
 	if t.err == nil && !t.Allowed {

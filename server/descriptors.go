@@ -114,9 +114,9 @@ func (g *group) refuseSpent() {
 }
 
 // refuseSpent refuses an ask of a call that takes nothing, if not one unit is left. The store allows
-// that. But Envoy asks with 0 and charges what was used when the response ends. A charge of one unit
-// that does not fit takes nothing, so the count would stay at the limit, and nothing would refuse.
-// It reports whether it has changed d, the answer to a.
+// that. But Envoy asks with 0 and charges the used units when the response ends. A charge of one unit that
+// does not fit takes nothing, so the count would stay at the limit, and nothing would refuse. It reports
+// whether it has changed d, the answer to a.
 func refuseSpent(rule *rules.Rule, a *stint.Ask, d *stint.Decision) bool {
 	if rule.Descriptor == nil || !a.Peek || !d.Allowed || d.Limit == nil || d.Remaining > 0 || d.By == stint.ByPolicy {
 		return false

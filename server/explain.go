@@ -211,7 +211,7 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 	return nil
 }
 
-// words describes what a rule does with the request.
+// words describes the rule's treatment of the request.
 func (r *explainedRule) words() []string {
 	if !r.Applies {
 		return []string{fmt.Sprintf("Rule %s does not apply: %s.", r.Name, r.Why)}

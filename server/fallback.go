@@ -30,7 +30,7 @@ func (s *Server) fleetOptions() fleet.Options {
 	}
 	o.Breaker.Changed = s.breakerChanged
 	if o.MaxDenials == 0 {
-		o.MaxDenials = -1 // 0 is none in the settings
+		o.MaxDenials = -1 // 0 means none in the settings
 	}
 	return o
 }

@@ -162,7 +162,7 @@ func (t *evaluation) common() stint.Decision {
 		return one.answer.Decision
 	}
 	gravest := stint.Allowed
-	var wait time.Duration // also that of limits beside a ban
+	var wait time.Duration // also for limits beside a ban
 	var each []stint.Decision
 	for i := range t.groups {
 		g := &t.groups[i]

@@ -65,7 +65,7 @@ func (a accessLines) Write(line []byte) (int, error) { return a.to.write(line, m
 // that the line was dropped.
 func (w *LogWriter) Write(line []byte) (int, error) { return w.write(line, maxLogWaiting) }
 
-// write is Write, if at most most bytes wait afterwards.
+// write is Write, if no more than most bytes wait afterwards.
 func (w *LogWriter) write(line []byte, most int) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -142,7 +142,7 @@ func (c holdsByName) settled(h *checkHold, calls []stint.HoldCall) {
 	}
 }
 
-// charged counts what was charged without a hold.
+// charged counts charges without a hold.
 func (c holdsByName) charged(calls []stint.HoldCall) {
 	for i := range calls {
 		if call := &calls[i]; call.Err == nil && rules.IsBudget(call.Limit) {

@@ -43,7 +43,7 @@ func (v *Verdict) showLimits() {
 	if v.Each != nil {
 		v.Each = slices.Clone(v.Each)
 	}
-	places := make([]int, len(v.Rules)) // of asks, of which descriptors have the index
+	places := make([]int, len(v.Rules)) // of asks; descriptors have their index
 	for i := range places {
 		places[i] = min(i, shown)
 	}

@@ -108,7 +108,7 @@ func (p *pace) isExpired() bool {
 type upload struct {
 	io.ReadCloser
 	pace   *pace
-	rest   int64       // what is left of its Content-Length; 0: it ends by itself
+	rest   int64       // the rest of its Content-Length; 0: it ends by itself
 	ended  atomic.Bool // all of it was read
 	closed atomic.Bool // nobody reads it any more
 	broken atomic.Bool // it is malformed, or ended before its length

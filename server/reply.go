@@ -205,7 +205,7 @@ func (j *replyJSON) appendTo(b []byte) []byte {
 	return b
 }
 
-// appendHeld appends what is held.
+// appendHeld appends the held units.
 func appendHeld(b []byte, held int64, busy bool) []byte {
 	b = appendMore(b, `,"held":`, held)
 	if busy {

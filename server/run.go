@@ -134,10 +134,9 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 	return all
 }
 
-// Follow reads what the fleet shares, checks whether the store decides, and fetches the
-// keys of tokens: once before it returns, if that takes less than a second, and then again
-// and again until ctx is done or Close is called. It also reads changed files that Open has
-// read.
+// Follow reads the fleet's shared documents, checks whether the store decides, and fetches the keys of
+// tokens: once before it returns, if that takes less than a second, and then repeatedly until ctx is done or
+// Close is called. It also reads changed files that Open has read.
 //
 // Load and Run call Follow. If you serve the handlers of a Server that New made, call it yourself. Only the
 // first call counts: a later one returns when the first has, and ignores its own ctx. After Close, Follow
@@ -227,7 +226,7 @@ func (d servedListener) serve() error {
 	return d.server.Serve(d.listener)
 }
 
-// httpServer bounds what a slow or greedy client can hold.
+// httpServer bounds slow and greedy clients.
 func (s *Server) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -271,7 +270,7 @@ func (c *cutOff) left(r *http.Request, upgraded bool) {
 // cutTimeout bounds the time that requests take to end after they are cut off.
 const cutTimeout = time.Second
 
-// cutRest calls cut to end what is still in flight, and logs it in one line.
+// cutRest calls cut to end requests still in flight, and logs them in one line.
 func (s *Server) cutRest(cut context.CancelFunc) {
 	s.cutOff.begun.Store(true)
 	cut()

@@ -1,7 +1,6 @@
 // Package server is the rate limiter as a service: a gateway, which limits HTTP requests
 // and passes them on to upstreams, and a check API, which only answers whether a request
-// may pass. Both decide through Server.Decide. An admin API shows and changes what is in
-// force.
+// may pass. Both decide through Server.Decide. An admin API shows and changes a running Server.
 //
 // [Load] makes a Server from a file, for a program that puts it before its own handlers with [Server.Wrap].
 // [New] makes one from a [Config]: settings and rules that package config has read, and a stint.Limiter over

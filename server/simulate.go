@@ -26,11 +26,11 @@ type simulatedJSON struct {
 // Simulate replays events by their own clock. Each line of in is a JSON object like a check
 // request, with t_us, its instant in µs since 1970. For each, Simulate writes a line to
 // out. An event that a server would answer with 400 has the outcome "malformed". Empty
-// lines are skipped. Simulate stops at the first line that is no event or cannot be
-// decided; the error has the line's number.
+// lines are skipped. Simulate stops at the first line that is not an event or cannot be decided; the error
+// has the line's number.
 //
-// An event with "hold" holds what it takes under limits that are held. The hold is a name. Later events use
-// it for the last event that had it:
+// An event with "hold" holds its units under held limits. The hold is a name. Later events use it for the
+// last event that had it:
 //
 //	{"t_us": 1770000000000000, "hold": "h1", "cost": 500, "attrs": {"user": "ann"}}
 //	{"t_us": 1770000001000000, "renew": "h1"}

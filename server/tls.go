@@ -63,8 +63,7 @@ func (s *Server) Certificate(listener string, files *config.TLSFiles) (*tls.Conf
 	return c.config(), nil
 }
 
-// take makes handshakes use the contents of the files, those of TLSFiles.paths. An error
-// changes nothing.
+// take makes handshakes use contents, which are of the files of TLSFiles.Paths. An error changes nothing.
 func (c *certificate) take(contents [][]byte) error {
 	chain, err := pemfile.Certificates(contents[0])
 	if err != nil {

@@ -169,7 +169,7 @@ func (t *transport) read(asked bool) (taken *clientCertificate, err error) {
 	return taken, nil
 }
 
-// clientCertificate is what was read from the files of an upstream.
+// clientCertificate has the contents of an upstream's files.
 type clientCertificate struct {
 	config *tls.Config
 	leaf   *x509.Certificate // nil: none is presented

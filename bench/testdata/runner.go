@@ -1,5 +1,5 @@
-// Package runner stands in for the one of envoyproxy/ratelimit in its integration tests: it starts
-// "stint envoy", with the variables of the settings, and reads statistics from its page.
+// Package runner replaces envoyproxy/ratelimit's runner in its integration tests: it starts "stint envoy",
+// with the variables of the settings, and reads statistics from its page.
 package runner
 
 import (
@@ -39,7 +39,7 @@ func NewRunner(s settings.Settings) Runner {
 	return Runner{settings: s, store: store{inner: gostats.NewStore(gostats.NewNullSink(), false), page: page}, process: new(process)}
 }
 
-// GetStatsStore returns the statistics, which are those of the page at the time of each call.
+// GetStatsStore returns the statistics, as on the page at the time of each call.
 func (r *Runner) GetStatsStore() gostats.Store { return r.store }
 
 // Run runs the process until Stop.
@@ -65,7 +65,7 @@ func (r *Runner) Stop() {
 	}
 }
 
-// variables are the environment variables of the settings that are not their defaults.
+// variables are the environment variables of settings that differ from their defaults.
 func variables(s *settings.Settings) []string {
 	// A busy machine is late, and their own tests have no time limit.
 	set := []string{"STINT_ENVOY_EACH=" + strconv.FormatBool(!s.StopCacheKeyIncrementWhenOverlimit), "STINT_DECISION_TIMEOUT=5s"}

@@ -25,7 +25,7 @@ type RuleSwitch struct {
 	Now  string  `json:"now"`
 }
 
-// SwitchesRequest sets switches. What is left out stays as it is.
+// SwitchesRequest sets switches. Members left out stay as they are.
 type SwitchesRequest struct {
 	Enabled Choice[bool] `json:"enabled,omitzero"`
 	// Rules are modes by rule name; nil: the file's mode.

@@ -81,7 +81,7 @@ type KeyState struct {
 	Limits   []KeyLimit    `json:"limits"`
 	Override *Override     `json:"override,omitempty"` // nil: none
 	Penalty  *PenaltyState `json:"penalty,omitempty"`  // nil: the rule has no penalty
-	Ban      *Ban          `json:"ban,omitempty"`      // by hand; nil: none
+	Ban      *Ban          `json:"ban,omitempty"`      // a manual ban; nil: none
 	CountedBy
 }
 
@@ -127,7 +127,7 @@ type HTTPRequest struct {
 	Host    string              `json:"host,omitempty"`
 	Route   string              `json:"route,omitempty"` // empty: the gateway's that leads there
 	Headers map[string][]string `json:"headers,omitempty"`
-	Query   map[string]string   `json:"query,omitempty"` // in place of that of Path
+	Query   map[string]string   `json:"query,omitempty"` // replaces the query of Path
 }
 
 // Explanation is the decision that a request would get, and why.
@@ -135,8 +135,8 @@ type Explanation struct {
 	// Outcome is "allowed", "limited", "warned", "banned" or "blocked"; "undecided" if the answer would be
 	// 503; "unknown" if no applying rule refuses, but rules that lack Needs might.
 	Outcome string `json:"outcome"`
-	// Needs are variables that a real request would have and this one lacks, and that rules read which do not
-	// apply because of that: client.ip, request.path and so on.
+	// Needs are variables that this request lacks and a real one would have, such as client.ip and
+	// request.path, read by rules that do not apply without them.
 	Needs []string `json:"needs,omitempty"`
 	// Rule is the rule that decides; empty: none does.
 	Rule string `json:"rule,omitempty"`

@@ -29,7 +29,7 @@ type Live struct {
 	Breaker   string `json:"breaker,omitempty"`
 	Down      int64  `json:"down_s,omitempty"`
 	Instances int64  `json:"instances"`
-	Bans      int64  `json:"bans"` // by penalties and by hand
+	Bans      int64  `json:"bans"` // by penalties, and manual ones
 	// Holds is requests in flight that hold units under a rule, once for each such rule. HoldsLost and
 	// CostsUnknown are requests a second that held units and ended: with a hold that had run out, so that
 	// their cost was not charged, and with a cost that could not be read. Holds of the check API are in none
@@ -83,7 +83,7 @@ type Series struct {
 	Rule  string    `json:"rule,omitempty"`
 	Until time.Time `json:"until"`  // the end of the last step
 	Step  int64     `json:"step_s"` // seconds
-	// Outcomes are requests a second, by outcome. A rule has those of RuleRates.
+	// Outcomes are requests a second, by outcome. A rule has the outcomes of RuleRates.
 	Outcomes map[string][]float64 `json:"outcomes"`
 	P50      []int64              `json:"p50_us"` // of deciding a request; empty for one rule
 	P99      []int64              `json:"p99_us"`

@@ -37,7 +37,7 @@ type Rule struct {
 	Descriptor bool `json:"descriptor,omitempty"`
 }
 
-// CheckRequest asks what is wrong with rules, without pushing them.
+// CheckRequest asks for the errors in rules, without pushing them.
 type CheckRequest struct {
 	Text string `json:"text"`
 }

@@ -25,9 +25,8 @@ type Instance struct {
 	// including /v1/authorize. One client cannot take all of them: see httplimit.Middleware.MaxInFlight. An
 	// upgraded connection does not count. 0: no bound. ByMemory: up to 10,000.
 	InFlight int64
-	// Bytes bounds the memory for bodies and headers of requests in flight, including what
-	// is needed to read them. A request that does not fit is refused. 0: no bound.
-	// ByMemory: an eighth of the memory.
+	// Bytes bounds the memory for bodies and headers of requests in flight, including buffers for reading. A
+	// request that does not fit is refused. 0: no bound. ByMemory: an eighth of the memory.
 	Bytes int64
 }
 
@@ -74,8 +73,8 @@ const (
 	AdminBytes = 2*MaxAdminBody + 1<<20
 	// MaxPreviewKeys is how many keys a preview of rules counts under each of the two sets.
 	MaxPreviewKeys = 10_000
-	// MaxCountedBans is how many of the bans imposed through it an instance
-	// remembers, for the metric of running bans.
+	// MaxCountedBans is how many bans an instance remembers, of those imposed
+	// through it, for the metric of running bans.
 	MaxCountedBans = 100_000
 	// AlertBytes is how many bytes the alerts of the rules take: states, measured numbers and keys.
 	AlertBytes = 5 << 20

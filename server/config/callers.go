@@ -141,7 +141,7 @@ func (r *callersReader) membersOfToken() string {
 }
 
 func (r *callersReader) token(n *yamlnode.Node) {
-	if n.Value != "" { // it may be the token itself, put there by mistake
+	if n.Value != "" { // it may be the token itself, which must not be shown
 		r.Report(n, "want a mapping of %s", r.membersOfToken())
 		return
 	}

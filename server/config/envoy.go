@@ -22,7 +22,7 @@ type Envoy struct {
 	// MaxConnectionAge and its grace end connections of gRPC, so that callers spread over
 	// instances. 0: connections do not end by age, or calls in flight have any time.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
-	// HTTPListen is the address of /json and /healthcheck, and DebugListen that of /rlconfig, /stats
+	// HTTPListen is the address of /json and /healthcheck, and DebugListen the address of /rlconfig, /stats
 	// and profiles. Off or empty: none.
 	HTTPListen, DebugListen string
 	// Stats says where statistics go.
@@ -31,9 +31,9 @@ type Envoy struct {
 	TLS *TLSFiles
 	// ClientName is a name that callers' certificates must have. Empty: any.
 	ClientName string
-	// Each decides each descriptor of a call by itself. Otherwise a call is charged for all or none.
+	// Each decides each descriptor of a call by itself. Otherwise a call takes all or nothing.
 	Each bool
-	// Shadow turns every refusal of a call into OK. QuotaMode makes all rules those of quota_mode.
+	// Shadow turns every refusal of a call into OK. QuotaMode gives all rules quota_mode.
 	Shadow, QuotaMode bool
 	// ResponseHeaders adds headers about the limit to responses, and DynamicMetadata a description
 	// of the call.

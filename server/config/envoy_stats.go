@@ -14,8 +14,8 @@ import (
 type EnvoyStats struct {
 	// PrometheusListen is the address of metrics. Off or empty: none.
 	PrometheusListen string
-	// Statsd is the host:port of a statsd, which gets statistics over TCP, and DogStatsd that of a Datadog
-	// agent, over UDP. At most one is set. Empty: none.
+	// Statsd is the host:port of a statsd, which gets statistics over TCP, and DogStatsd the host:port of a
+	// Datadog agent, over UDP. At most one is set. Empty: none.
 	Statsd, DogStatsd string
 	// Tags are the tags of each statistic, and DogStatsdTags additional ones for DogStatsd.
 	Tags, DogStatsdTags map[string]string

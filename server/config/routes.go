@@ -76,7 +76,7 @@ func (s *Settings) IsImpatient(r *Route) bool {
 	return 0 < upstream && upstream < patience || 0 < response && response < patience
 }
 
-// AllImpatient reports whether there are routes and all of them are IsImpatient.
+// AllImpatient reports whether there are routes, and IsImpatient is true of each.
 func (s *Settings) AllImpatient() bool {
 	for i := range s.Routes {
 		if !s.IsImpatient(&s.Routes[i]) {

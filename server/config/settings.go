@@ -91,9 +91,9 @@ type Settings struct {
 	// it in HTTP/1.1. None may carry HTTP requests, because rules would not see them. nil:
 	// none.
 	Upgrades []string
-	// AllowAmbiguous is what may be ambiguous in the path, query, method or headers of a
-	// request. Other ambiguous requests are refused with 400 if a rule, a list or a route
-	// looks at that part: see rules.ReadTarget, rules.ReadMethod and rules.AmbiguousError.
+	// AllowAmbiguous are the permitted ambiguities in the path, query, method or headers of a request. Other
+	// ambiguous requests are refused with 400 if a rule, a list or a route looks at that part: see
+	// rules.ReadTarget, rules.ReadMethod and rules.AmbiguousError.
 	AllowAmbiguous rules.Ambiguity
 	// MaxDelayed and MaxDelay bound how many requests of rules that shape are delayed, and how
 	// long; see httplimit.Middleware.
@@ -145,7 +145,7 @@ type Settings struct {
 	// shown by the admin API only.
 	Webhooks []Webhook
 
-	origins origins // of what was read
+	origins origins // of the settings read
 }
 
 // Equal reports whether s and other have the same values, wherever they were given.

@@ -86,7 +86,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 			Says: "What becomes of requests that servers read in different ways, if a rule, a list or a route looks at that part: refuse (400), allow, or a mapping of what may pass."},
 		{Name: "stop_delay", Value: schema.Duration(r, "stop_delay", &s.StopDelay, 0, hour), Default: "0s", Example: "5s", See: "deployment.md#stop-and-restart-without-losing-requests",
 			Says: "How long the server goes on after it was told to stop, while /readyz says so, for load balancers to send requests elsewhere."},
-		// Less than the 30 seconds after which Kubernetes kills what has not stopped.
+		// Less than the 30 seconds after which Kubernetes kills a process that has not stopped.
 		{Name: "stop_timeout", Value: schema.Duration(r, "stop_timeout", &s.StopTimeout, 0, hour), Default: "25s", See: "deployment.md#stop-and-restart-without-losing-requests",
 			Says: "How long it then waits for requests in flight before it cuts them off."},
 

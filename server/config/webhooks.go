@@ -17,7 +17,7 @@ import (
 type Webhook struct {
 	// Name is unique among the webhooks: 1 to 64 of A–Z a–z 0–9 _ . : / -.
 	Name string
-	Kind WebhookKind // what the messages look like
+	Kind WebhookKind // the form of the messages
 	// Exactly one is given: URL, or URLFile, a file with the URL. For Alertmanager it is the URL without
 	// /api/v2/alerts.
 	URL, URLFile string

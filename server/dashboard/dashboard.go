@@ -1,6 +1,5 @@
-// Package dashboard has the page that shows and changes a server in a browser. The page is
-// static: it reads and changes everything by the admin API at the same origin. README.md
-// describes its parts.
+// Package dashboard has the page that shows and changes a server in a browser. The page is static: it does
+// everything through the admin API at the same origin. README.md describes its parts.
 //
 // Package server serves it with the admin API (config.Admin.Dashboard). A program that has its own
 // mux, and limits of a server.Server, serves both:
@@ -28,8 +27,8 @@ import (
 //go:embed static
 var static embed.FS
 
-// policy allows scripts, styles and calls of this origin only. Trusted types make the
-// browser refuse every text that would be parsed as HTML, as by innerHTML.
+// policy allows only scripts, styles and calls of this origin. With trusted types, the browser refuses every
+// text that would be parsed as HTML, as by innerHTML.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
@@ -50,8 +49,8 @@ type file struct {
 	tag           string // of plain, without quotes
 }
 
-// files are those of the page, by path. They are compressed for the first request, because most
-// programs with a Server never show the page.
+// files are the page's files, by path. They are compressed for the first request, because most programs with
+// a Server never show the page.
 var files = sync.OnceValue(func() map[string]*file {
 	all := map[string]*file{}
 	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
@@ -124,7 +123,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", f.kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that is gone needs no answer
+		_, _ = w.Write(body) // the client may have left
 	}
 }
 

@@ -37,7 +37,7 @@ func FromEnvironment(variables []string) (given []config.Given, unused []string,
 	return e.given, e.unused(), errors.Join(e.wrong...)
 }
 
-// environment reads variables, and collects what they give and what is wrong with them.
+// environment reads variables, and collects their settings and errors.
 type environment struct {
 	values map[string]string
 	given  []config.Given

@@ -94,7 +94,7 @@ func (e *environment) duration(name string, otherwise, least time.Duration) time
 	return d
 }
 
-// pairs reads a list such as "key:value,key:value". separator is that of key and value.
+// pairs reads a list such as "key:value,key:value". separator is between key and value.
 func (e *environment) pairs(name, separator string) map[string]string {
 	v := e.values[name]
 	if strings.TrimSpace(v) == "" {

@@ -69,7 +69,7 @@ func codeOf(allowed bool) rls.RateLimitResponse_Code {
 // fill makes the status of descriptor i.
 func (s *descriptorStatus) fill(call *rules.Descriptor, v *server.Verdict, i int) {
 	s.Code = rls.RateLimitResponse_OK
-	if len(v.Descriptors) == 0 { // a list or a ban by hand decided the call as a whole, or the rules are switched off
+	if len(v.Descriptors) == 0 { // a list or a manual ban decided the call as a whole, or the rules are switched off
 		s.Code = codeOf(v.Allowed)
 		if !v.Allowed && v.RetryAfter != stint.Never {
 			s.resetAfter(v.RetryAfter)

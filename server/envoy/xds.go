@@ -83,7 +83,7 @@ type xdsClient struct {
 	received bool          // the stream brought a response
 
 	refused    *discovery.DiscoveryResponse // the last one, without its nonce
-	refusal    error                        // what was wrong with it; nil: nothing
+	refusal    error                        // the error in it; nil: none
 	pause      time.Duration                // before it is refused again
 	complained time.Time                    // when an error was logged last
 }

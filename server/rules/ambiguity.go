@@ -88,7 +88,7 @@ var ambiguities = []struct {
 	{UnclearCredential, "unclear_credential", "several credentials, or one in an unusual form"},
 }
 
-// String is the names of what is in a, separated by commas.
+// String is the names in a, separated by commas.
 func (a Ambiguity) String() string {
 	var names []string
 	for _, x := range ambiguities {

@@ -215,7 +215,7 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 	return true, nil
 }
 
-// Spared is a budget of a rule, and the request's key.
+// Spared is a budget, the Limit of a Rule, and the request's Key.
 type Spared struct {
 	Rule  *Rule
 	Key   string

@@ -8,8 +8,8 @@ import (
 	"github.com/stintdev/stint/internal/address"
 )
 
-// check finds what is malformed whatever the rules are. The texts of the first two errors are those
-// of envoyproxy/ratelimit.
+// check finds errors that do not depend on the rules. The texts of the first two errors are
+// envoyproxy/ratelimit's.
 func (d *Descriptors) check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("rules: %w: %s", stint.ErrRequest, fmt.Sprintf(format, args...))

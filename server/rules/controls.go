@@ -8,8 +8,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// These bound what a Controls may hold. Entries beyond them have no effect and are reported
-// as problems.
+// The bounds of a Controls. Entries beyond them have no effect and are reported as problems.
 const (
 	MaxBans      = 10_000
 	MaxOverrides = 10_000

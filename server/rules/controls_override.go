@@ -43,8 +43,7 @@ func (a *applier) override(v *Override) error {
 	return nil
 }
 
-// overrideKey makes limits for every tier that the rule names; overrideOthers adds those of other
-// tiers.
+// overrideKey makes limits for every tier that the rule names; overrideOthers adds limits for other tiers.
 func (a *applier) overrideKey(r *Rule, given *override) error {
 	for i := -1; i < len(r.Tiers); i++ {
 		tier := ""
@@ -101,7 +100,7 @@ func (a *applier) target(v *Override) (r *Rule, place, index int, err error) {
 	return r, slices.IndexFunc(r.Tiers, func(t Tier) bool { return t.index == index }), index, nil
 }
 
-// check finds what is wrong with v whatever r's limits are.
+// check finds errors in v that do not depend on r's limits.
 func (v *Override) check(r *Rule) error {
 	switch {
 	case r.watches:

@@ -19,7 +19,7 @@ type descriptorLevel struct {
 // HasDomain reports whether a file of Envoy's form has this domain.
 func (s *Set) HasDomain(domain string) bool { return s.trees.Domain(domain) != nil }
 
-// askDescriptors adds what the descriptors of a call ask. applied: an enforced rule applies.
+// askDescriptors adds the asks of a call's descriptors. applied: an enforced rule applies.
 func (s *Set) askDescriptors(out *Matches) (applied bool, err error) {
 	d := out.evaluation.in.Descriptors
 	for range d.List {
@@ -110,7 +110,7 @@ func replaceDescriptors(all []DescriptorMatch) {
 	}
 }
 
-// askDescriptor adds what the i-th descriptor of the call asks under its rule.
+// askDescriptor adds the asks of the call's i-th descriptor under its rule.
 func (s *Set) askDescriptor(out *Matches, i int) error {
 	m, one := &out.Descriptors[i], &out.evaluation.in.Descriptors.List[i]
 	r := m.Rule

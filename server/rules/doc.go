@@ -27,6 +27,6 @@
 // lists are joined; enabled, ipv6_prefix, nat64_prefixes, credential_headers, refusal, errors and server may
 // be in one file only. Set.Findings has things that are valid but probably not meant.
 //
-// docs/rules.md describes the file: its expressions and their variables, paths, tiers, keys,
-// messages, formats of refusals, and what is refused as malformed or ambiguous.
+// docs/rules.md describes the file: its expressions and their variables, paths, tiers, keys, messages,
+// formats of refusals, and malformed and ambiguous requests.
 package rules

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Endpoint is what a request asks of an API of language models. The zero Endpoint is not known.
+// Endpoint is the endpoint of a request to an API of language models. The zero Endpoint is not known.
 type Endpoint struct {
 	use  use
 	form TokensAPI // the API whose fields the request and its response have; NoTokens: not known
@@ -18,7 +18,7 @@ type Endpoint struct {
 type use uint8
 
 const (
-	unknownUse use = iota // the estimate is held; what the response says is charged
+	unknownUse use = iota // the estimate is held; the usage in the response is charged
 	generates             // the same
 	embeds                // the same, and there is no output
 	makes                 // the same, for pictures, sound and films: many responses do not report it
@@ -39,9 +39,9 @@ type endpointRow struct {
 	Endpoint
 }
 
-// endpoints are those of OpenAI, Anthropic and Gemini, as their documents and their official clients
-// had them in November 2026. The first that fits counts. Segments before them do not matter: /v1,
-// /openai/deployments/x and /v1beta/openai are all in use. docs/tokens.md has this table.
+// endpoints are the endpoints of OpenAI, Anthropic and Gemini, as in their documents and official clients in
+// November 2026. The first that fits counts. Segments before them do not matter: /v1, /openai/deployments/x
+// and /v1beta/openai are all in use. docs/tokens.md has this table.
 var endpoints = []endpointRow{
 	{"chat/completions", Endpoint{use: generates, form: OpenAI, asks: "messages"}},
 	{"completions", Endpoint{use: generates, form: OpenAI, asks: "prompt"}},
@@ -235,7 +235,7 @@ func isBelowFreeRoot(path string) bool {
 	return below
 }
 
-// IsKnown reports whether the table of endpoints has it, and what a request to it costs.
+// IsKnown reports whether the table of endpoints has it, with the cost of its requests.
 func (e Endpoint) IsKnown() bool { return e.use != unknownUse && e.use != batchFiles }
 
 // Asks is the request's field with the model's input, a list or a text, at an endpoint whose streams report

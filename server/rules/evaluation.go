@@ -60,7 +60,7 @@ func (ev *evaluation) stopped() bool {
 	}
 }
 
-// Attrs are those of a call of Envoy's rate limit service.
+// Attrs are the attributes of a call of Envoy's rate limit service.
 func (ev *evaluation) Attrs() map[string]any { return ev.in.Descriptors.attrs() }
 
 func (ev *evaluation) Claims() (map[string]any, error) {
@@ -77,7 +77,7 @@ func (ev *evaluation) Claims() (map[string]any, error) {
 	return ev.found, nil
 }
 
-// Credential is that of the request's client.
+// Credential is the credential of the request's client.
 func (ev *evaluation) Credential() (string, error) {
 	text, ambiguous, in := ev.in.Request.credential(ev.set.credentialHeaders, &ev.set.repeatable)
 	if ambiguous != 0 {

@@ -45,7 +45,7 @@ const (
 	CodeCheckOpen     = "ST015" // anyone may use the check API; found in the settings
 	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise
 	CodeAlert         = "ST017" // an alert that cannot work; servers find that none is sent
-	codeNotCalendar   = "ST018" // windows of whole days that are not those of the calendar
+	codeNotCalendar   = "ST018" // windows of whole days that are not calendar windows
 	codeBudgetBucket  = "ST019" // a budget that names no algorithm, and so is a bucket
 	CodeNoEnd         = "ST020" // held limits asked where the end of a request is not seen; found by servers
 	codeNoUsage       = "ST021" // a preset that finds no usage in streams
@@ -315,7 +315,7 @@ func (s *Set) findNoToken(all []byClaims) {
 	}
 }
 
-// isCaughtBy reports whether other is for the requests that r skips for want of a token.
+// isCaughtBy reports whether other applies to requests that r skips because they lack a token.
 func (r *Rule) isCaughtBy(other *Rule) bool {
 	if other.Mode != Enforce || other.key.Uses("claims") {
 		return false

@@ -20,7 +20,7 @@ type Input struct {
 	Request *Request
 	// Client is the client's address; invalid: unknown.
 	Client netip.Addr
-	// Operation names what the request does; empty: unknown.
+	// Operation is the name of the request's operation; empty: unknown.
 	Operation string
 	// Attrs has the caller's attributes, as decoded from JSON: string, bool, int64,
 	// float64, nil, []any and map[string]any. Nil is empty.
@@ -149,7 +149,7 @@ func (may *repeatable) cookie(header, name string) (text string, ok bool, bad Am
 }
 
 // credential is the client's credential in the headers with these canonical names. If it is ambiguous, bad is
-// why, and in is the header where.
+// why, and in is the header concerned.
 func (r *Request) credential(names []string, may *repeatable) (text string, bad Ambiguity, in string) {
 	var c httpfield.Credential
 	for _, name := range names {

@@ -52,8 +52,8 @@ type ListEntry struct {
 	added  *Listed          // nil: from the file
 }
 
-// String describes the entry: its list, its place in the file or its ID, and what it lists.
-// It is empty for the zero ListEntry.
+// String describes the entry: its list, its place in the file or its ID, and its content. It is empty for the
+// zero ListEntry.
 func (e ListEntry) String() string {
 	switch {
 	case e.added != nil: // one of the two is empty

@@ -51,7 +51,7 @@ type Lookup func(path []string) (value any, ok bool, err error)
 
 // Response is the known data of a request at its end: the variables of Rule.After.
 type Response struct {
-	// Endpoint is what the request asked for.
+	// Endpoint is the endpoint of the request.
 	Endpoint Endpoint
 	// Status is the status of the upstream's response; 0: there was none.
 	Status int

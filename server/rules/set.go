@@ -57,7 +57,7 @@ type Set struct {
 	hasDefault          bool               // one of Rules is Default
 	tiers               []*expr.Expression // the conditions of Tiers
 	headerNames         map[string]string  // lower case → canonical
-	bans                networkTable[*Ban] // by hand, of networks
+	bans                networkTable[*Ban] // manual bans, of networks
 	reads               Ambiguity          // the ambiguities that may mislead its expressions
 	usesClaims          bool               // an expression reads claims
 	anyHeader           bool               // an expression may read headers that it does not name

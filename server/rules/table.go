@@ -172,7 +172,7 @@ func mappingShape(rows func() schema.Rows) schema.Shape {
 	return schema.Shape{Kind: schema.KindMapping, Rows: rows}
 }
 
-// numberShape is a whole number from least to most, of which the largest int64 is no bound.
+// numberShape is a whole number from least to most; the largest int64 as most is not a bound.
 func numberShape(least, most int64) schema.Shape {
 	return schema.Number(nil, new(int64), least, most).Shape
 }

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Target is what an HTTP request asks for: the middle of its first line, or :path.
+// Target is the target of an HTTP request: the middle of its first line, or :path.
 type Target struct {
 	// RawPath and RawQuery are as sent. RawPath begins with a slash. HasQuery is true if
 	// there was a question mark, even if RawQuery is empty.

@@ -28,7 +28,7 @@ type Watcher struct {
 	Changed func(files []File, err error)
 }
 
-// Run watches until ctx is done. files is what was last known to be there.
+// Run watches until ctx is done. files are the last known files.
 //
 // An error in reading is reported only if the next reading fails, too: a file that
 // is being replaced may be unreadable for a moment.

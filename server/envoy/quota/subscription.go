@@ -196,7 +196,7 @@ func (s *subscription) drop(keep int) {
 	s.grants = append(s.grants[:0], s.grants[n:]...)
 }
 
-// lose counts grants that cannot be used any more and are not given back.
+// lose counts grants that cannot be used any more and are not refunded.
 func (s *subscription) lose(grants []int64) {
 	for _, n := range grants {
 		s.metrics.end(s.metrics.lost, n)

@@ -46,7 +46,7 @@ func (g *group) isSent() bool {
 	return true
 }
 
-// names are groups by name. Requests may make at most most of them; the others are as many as the rules in
+// names are groups by name. Requests may make up to the number most; the others are as many as the rules in
 // the files. It may be used from many goroutines at once.
 type names struct {
 	prefix     string

@@ -46,7 +46,7 @@ type exposition struct {
 
 // shown is a statistic, as Prometheus sees it.
 type shown struct {
-	taken  uint64  // what is in the series already
+	taken  uint64  // the part already in the series
 	series *series // nil: it has not been mapped, or is dropped
 	scale  float64
 	mapped bool

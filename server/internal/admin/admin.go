@@ -1,5 +1,4 @@
-// Package admin is the admin API, which docs/admin-api.yaml describes: it shows, changes and
-// undoes what is in force while a server runs.
+// Package admin is the admin API, which docs/admin-api.yaml describes: it shows and changes a running server.
 package admin
 
 import (
@@ -27,13 +26,11 @@ import (
 // API is the admin API of a server. It must not be changed once it is in use.
 type API struct {
 	Control *control.Control
-	// PushedRules means that rules which were pushed to the fleet take precedence over the
-	// file's.
+	// PushedRules means that rules pushed to the fleet take precedence over the file's.
 	PushedRules bool
 	Limiter     *stint.Limiter // over the store, without the layers of this instance
 	Lookup      *lookup.Lookup
-	// Forget drops what this instance remembers of keys that the store knows better; see
-	// fleet.Store.Forget.
+	// Forget drops this instance's memory of keys that the store knows better; see fleet.Store.Forget.
 	Forget func(*stint.Request)
 	// Explain explains the check request in body.
 	Explain func(ctx context.Context, body []byte) (*adminapi.Explanation, error)
@@ -41,18 +38,18 @@ type API struct {
 	// recorded.
 	Preview func(context.Context, *rules.Set) (*adminapi.Preview, error)
 
-	// Offenders and OffenderHistory answer the calls about offenders; nil without an error:
-	// none are counted.
+	// Offenders and OffenderHistory answer the calls about offenders; nil without an error: they are not
+	// counted.
 	Offenders       func(context.Context, OffendersQuery) (*adminapi.Offenders, error)
 	OffenderHistory func(context.Context, HistoryQuery) (*adminapi.History, error)
 
-	// GET /v1/status shows these beside Control. shared is Status.Shared of it.
+	// GET /v1/status shows these beside Control. shared is its Status.Shared.
 	Program   string
 	Started   time.Time
 	Store     func(ctx context.Context, shared bool) adminapi.StoreStatus
 	Footprint *config.Footprint
 	Findings  func() []rules.Finding
-	// Settings are those of the server, for GET /v1/settings.
+	// Settings returns the server's settings, for GET /v1/settings.
 	Settings func() []config.InForce
 
 	Callers *auth.Authenticator
@@ -64,13 +61,13 @@ type API struct {
 	// Dashboard serves the page at "/" and its files below "/static/", to everybody: it has
 	// no data. nil: there is no page.
 	Dashboard http.Handler
-	// Live has the numbers of now and of the last minutes.
+	// Live has the present numbers and those of the last minutes.
 	Live *live.Live
 	// Alerts evaluates the alerts of the rules.
 	Alerts *alerts.Alerts
 
-	reading, writing           chan struct{} // one place each for a call of that scope that compiles
-	largeReading, largeWriting chan struct{} // maxLarge places each for a call of that scope
+	reading, writing           chan struct{} // each has one place for a call of that scope that compiles
+	largeReading, largeWriting chan struct{} // each has maxLarge places for calls of that scope
 }
 
 // Handler serves the admin API.
@@ -134,8 +131,8 @@ func (a *API) Handler() http.Handler {
 	return a.guarded(mux)
 }
 
-// endpoint answers calls of callers with its scope: with a status and a body to encode as JSON,
-// or with an error, which may be a *callError.
+// endpoint answers calls of callers with its scope, by a status and a body to encode as JSON, or by an error,
+// which may be a *callError.
 type endpoint struct {
 	scope  config.Scope
 	answer func(*call) (status int, body any, err error)
@@ -174,12 +171,12 @@ func (a *API) endpoint(e endpoint) http.Handler {
 	})
 }
 
-// maxLarge is how many calls of a scope read much from the store at once. One may take tens of MiB
+// maxLarge is how many large reads of the store by calls of one scope run at once. One may take tens of MiB
 // while it runs, such as the history of offenders.
 const maxLarge = 4
 
-// large returns answer, which waits until few calls of its kind run. The holder of a read token
-// neither uses up the memory by many calls nor holds up the calls of those with a write token.
+// large wraps answer so that it waits until few calls of its kind run. So the holder of a read token can
+// neither use up the memory with many calls nor hold up calls with a write token.
 func (a *API) large(answer func(*call) (int, any, error)) func(*call) (int, any, error) {
 	return func(c *call) (int, any, error) {
 		places := a.largeWriting
@@ -213,9 +210,9 @@ func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, who auth.Call
 
 var errNoPath = &callError{status: http.StatusNotFound, detail: "There is no such path; docs/admin-api.yaml lists them."}
 
-// guarded answers requests that mux does not know with problem details. All answers have the
-// headers by which browsers neither show them as a page of their own or in a frame nor hand them
-// to pages of other origins. The dashboard replaces the policy by its own.
+// guarded answers requests that mux does not know with problem details. All answers have headers that keep
+// browsers from showing them as a page or in a frame, and from giving them to pages of other origins. The
+// dashboard replaces the policy by its own.
 func (a *API) guarded(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -282,5 +279,5 @@ func write(w http.ResponseWriter, kind string, status int, v any) {
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // a caller that is gone needs no answer
+	_, _ = w.Write(append(body, '\n')) // the caller may have left
 }

@@ -65,7 +65,7 @@ func (a *API) removeSilence(c *call) (int, any, error) {
 	return http.StatusOK, shownSilence(&gone, effect("", done.Alone)), nil
 }
 
-// silenced says for the audit log what s is about.
+// silenced describes s for the audit log.
 func silenced(s *rules.Silence) string {
 	if s.Alert == "" {
 		return "all alerts"

@@ -15,8 +15,8 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Audit records changes that operators make: in the log of the instance that was called, and in
-// the fleet's Trail. It may be used from many goroutines at once.
+// Audit records operators' changes: in the log of the instance that was called, and in the fleet's Trail. It
+// may be used from many goroutines at once.
 type Audit struct {
 	Log *slog.Logger
 	// Dropped is called for each line that Log drops.
@@ -26,8 +26,8 @@ type Audit struct {
 	Shown func(key string) string
 }
 
-// change records a change: who made it, what it was, what it was about, and the state before and
-// after. alone is the reason if it is in force at this instance alone, else nil.
+// change records a change: who made it, the action, its subject, and the state before and after. alone is the
+// reason if it is in force at this instance alone, else nil.
 func (a *Audit) change(c *call, action, what, reason string, before, after any, alone *control.AloneError) {
 	e := adminapi.AuditEntry{Who: c.who.Name, From: c.RemoteAddr, Action: action, What: clip(what), Reason: reason, Before: a.compact(before), After: a.compact(after), Decision: c.decision}
 	args := []any{"who", e.Who, "from", e.From, "action", action, "what", e.What, "reason", reason, "before", e.Before, "after", e.After}
@@ -42,7 +42,7 @@ func (a *Audit) change(c *call, action, what, reason string, before, after any, 
 	a.Trail.add(e)
 }
 
-// about says what a change is about: a key under a rule, as it is shown, or a network.
+// about is the subject of a change: a key under a rule, as shown, or a network.
 func (a *Audit) about(rule string, key rules.Key, network string) string {
 	switch {
 	case network != "":
@@ -57,8 +57,8 @@ func (a *Audit) about(rule string, key rules.Key, network string) string {
 	return "rule " + rule + ", key " + shown
 }
 
-// Merged records the result of a change that was made while the store was away. text is the line
-// of the log, such as "audit: merged".
+// Merged records the result of a change that was made while the store was down. text is the log line, such as
+// "audit: merged".
 func (a *Audit) Merged(level slog.Level, text string, c *control.Change, more ...any) {
 	a.line(level, text, append([]any{"who", c.Who, "action", c.Action, "reason", c.Reason, "made", c.At}, more...)...)
 	a.Trail.add(adminapi.AuditEntry{
@@ -75,8 +75,7 @@ func (a *Audit) unknown(c *call, action, reason string, err error) {
 	})
 }
 
-// line writes to the log as a Logger does, and counts lines that are lost: a Logger does not
-// return the error.
+// line writes to the log like a Logger, and counts lost lines: a Logger does not return the error.
 func (a *Audit) line(level slog.Level, text string, args ...any) {
 	ctx, h := context.Background(), a.Log.Handler()
 	if !h.Enabled(ctx, level) {
@@ -89,7 +88,7 @@ func (a *Audit) line(level slog.Level, text string, args ...any) {
 	}
 }
 
-// compact is v as JSON, with keys as they are shown.
+// compact is v as JSON, with keys as shown.
 func (a *Audit) compact(v any) string {
 	if v == nil {
 		return ""
@@ -113,8 +112,7 @@ func (a *Audit) compact(v any) string {
 	return string(text)
 }
 
-// showKeys replaces the members key in decoded JSON by how they are shown, and reports whether
-// any of them changed.
+// showKeys replaces the members key in decoded JSON by their shown form, and reports whether any changed.
 func (a *Audit) showKeys(v any) (changed bool) {
 	switch v := v.(type) {
 	case []any:

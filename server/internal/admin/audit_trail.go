@@ -15,9 +15,9 @@ import (
 	"github.com/stintdev/stint/server/internal/reports"
 )
 
-// Trail keeps the last changes in the fleet, for GET /v1/audit. Every instance adds its own to
-// one report, in which each change is a part. The log has the same changes, and more of what they
-// changed: a flushed store forgets the report.
+// Trail keeps the last changes in the fleet, for GET /v1/audit. Every instance adds its own to one report,
+// with a part for each change. The log has the same changes in more detail, and survives a flush of the
+// store.
 //
 // A change is added in the background. If the store does not answer, the Trail keeps the change
 // in memory and tries again until Close. It may be used from many goroutines at once.
@@ -45,7 +45,7 @@ const (
 	// mostWaiting bounds the changes that wait for the store. The oldest make room.
 	mostWaiting = reports.MaxParts
 
-	trailTimeout = time.Second     // of an attempt to write what waits
+	trailTimeout = time.Second     // of an attempt to write waiting changes
 	trailPause   = 5 * time.Second // between two attempts
 )
 
@@ -68,7 +68,7 @@ func (t *Trail) add(e adminapi.AuditEntry) {
 	}
 }
 
-// brief is a JSON text, or a JSON text about its length if it is too long to be kept.
+// brief is a JSON text or, if it is too long to be kept, a JSON text about its length.
 func brief(text string) string {
 	if len(text) <= maxTrailed {
 		return text
@@ -84,8 +84,7 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:maxReason], "") + " …"
 }
 
-// write adds what waits, until nothing does or the Trail is closed. It then makes one more
-// attempt.
+// write adds the waiting changes, until none is left or the Trail is closed. Then it makes one more attempt.
 func (t *Trail) write() {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), trailTimeout)
@@ -94,7 +93,7 @@ func (t *Trail) write() {
 		t.mu.Lock()
 		if err == nil && len(t.waiting) > 0 && !t.closed {
 			t.mu.Unlock()
-			continue // of what was added meanwhile
+			continue // changes may have been added meanwhile
 		}
 		if err == nil || t.closed {
 			t.writing = false
@@ -110,7 +109,7 @@ func (t *Trail) write() {
 	}
 }
 
-// writeWaiting adds what waits now.
+// writeWaiting adds the changes that wait now.
 func (t *Trail) writeWaiting(ctx context.Context) error {
 	for {
 		t.mu.Lock()
@@ -128,15 +127,14 @@ func (t *Trail) writeWaiting(ctx context.Context) error {
 			return err
 		}
 		t.mu.Lock()
-		if len(t.waiting) > 0 && t.waiting[0].ID == e.ID { // else it has made room
+		if len(t.waiting) > 0 && t.waiting[0].ID == e.ID { // else it was dropped to make room
 			t.waiting = slices.Delete(t.waiting, 0, 1)
 		}
 		t.mu.Unlock()
 	}
 }
 
-// Close makes a last attempt to add what waits, and returns after it. Later changes are not
-// added.
+// Close makes a last attempt to add the waiting changes, and returns after it. Later changes are not added.
 func (t *Trail) Close() {
 	t.mu.Lock()
 	t.closed = true
@@ -147,11 +145,11 @@ func (t *Trail) Close() {
 	t.writer.Wait()
 }
 
-// last returns the newest changes in the fleet, the newest first, at most limit. Those of this
-// instance are there even if the store does not have them yet.
+// last returns the newest changes in the fleet, the newest first, at most limit. This instance's are included
+// even if the store does not have them yet.
 func (t *Trail) last(ctx context.Context, limit int) ([]adminapi.AuditEntry, error) {
 	t.mu.Lock()
-	waiting := slices.Clone(t.waiting) // before the store is read: then no change is in neither
+	waiting := slices.Clone(t.waiting) // before the store is read, so that no change is missed
 	t.mu.Unlock()
 	parts, err := t.Reports.Reported(ctx, trailReport)
 	if err != nil {
@@ -161,7 +159,7 @@ func (t *Trail) last(ctx context.Context, limit int) ([]adminapi.AuditEntry, err
 	for id, text := range parts {
 		var e adminapi.AuditEntry
 		if err := json.Unmarshal(text, &e); err != nil || e.ID != id {
-			continue // of a later release, or of nobody who should write there
+			continue // from a later release, or from an unknown writer
 		}
 		all = append(all, e)
 	}
@@ -176,8 +174,7 @@ func (t *Trail) last(ctx context.Context, limit int) ([]adminapi.AuditEntry, err
 	return all[:min(limit, len(all))], nil
 }
 
-// errorIn returns the text of the error among the arguments of a line of the log; empty: there is
-// none.
+// errorIn returns the text of the error among the arguments of a log line; empty: there is none.
 func errorIn(args []any) string {
 	for _, a := range args {
 		if err, ok := a.(error); ok {

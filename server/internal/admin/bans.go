@@ -65,7 +65,7 @@ func shownKey(key string) rules.Key {
 	return rules.Key(text)
 }
 
-// checkTarget checks t, and writes its key and network in the form that bans have.
+// checkTarget checks t, and normalizes its key and network as in bans.
 func (a *API) checkTarget(t *adminapi.BanTarget) error {
 	if (t.Network != "") == (t.Rule != "" || t.Key != "") || (t.Rule != "") != (t.Key != "") {
 		return impossible("", "give a rule and a key, or a network")
@@ -81,7 +81,7 @@ func (a *API) checkTarget(t *adminapi.BanTarget) error {
 	return err
 }
 
-// network is a network, or one address, in the form that entries have.
+// network is a network, or one address, in the form of entries.
 func (a *API) network(text string) (string, error) {
 	p, err := a.Control.Current().ParseNetwork(text)
 	switch {
@@ -183,9 +183,9 @@ func (a *API) banLength(r *stint.Record) time.Duration {
 	return max(min(length, longest), r.BanLeft)
 }
 
-// held is what the penalty of t's rule has stored for its key: a ban, and earlier violations
-// and bans; zero if there is nothing. The penalty is nil if the rule has none, or t is a
-// network. known is false if the store did not answer, which may have more.
+// held is the stored record of t's key under its rule's penalty: a ban, and earlier violations and bans; zero
+// if there is nothing. The penalty is nil if the rule has none, or t is a network. known is false if the
+// store did not answer; it may have more.
 func (a *API) held(c *call, t *adminapi.BanTarget) (p *stint.Penalty, record stint.Record, known bool, err error) {
 	if t.Rule == "" {
 		return nil, record, true, nil

@@ -28,15 +28,14 @@ type call struct {
 	*http.Request
 	who    auth.Caller
 	header http.Header // of the answer
-	// decision is the ID of the decision that made somebody call; empty: none is known.
+	// decision is the ID of the decision that caused the call; empty: not known.
 	decision string
 }
 
-// decisionHeader has the ID of a decision: in answers about refusals, and in calls of this API
-// because of one.
+// decisionHeader has the ID of a decision, in refusals and in calls of this API because of one.
 const decisionHeader = "Stint-Decision"
 
-// decisionOf returns the ID of the decision that r is about.
+// decisionOf returns the ID of the decision to which r refers.
 func decisionOf(r *http.Request) (string, error) {
 	lines := r.Header[decisionHeader]
 	if len(lines) == 0 {
@@ -129,7 +128,7 @@ func (c *call) number(name string, otherwise, most int) (int, error) {
 	return n, nil
 }
 
-// note is the note of an entry that c's caller adds now, by the time of the fleet.
+// note is the note of an entry that c's caller adds now, by the fleet's time.
 func (c *call) note(n *adminapi.Term, now time.Time) (rules.Note, error) {
 	now = now.UTC()
 	note := rules.Note{ID: control.NewID(), Reason: n.Reason, Author: c.who.Name, At: now}

@@ -20,8 +20,8 @@ func (a *API) change(c *call, action, reason string, e control.Edit) (control.Do
 	return done, nil
 }
 
-// effect is the reason why an entry has no effect, or where it is in force: alone is the reason
-// if that is this instance alone, else nil.
+// effect is the reason why an entry has no effect, or where it is in force. alone is the reason if it is in
+// force at this instance alone, else nil.
 func effect(problem string, alone *control.AloneError) adminapi.Effect {
 	return adminapi.Effect{Problem: problem, Reach: reach(alone)}
 }
@@ -76,7 +76,7 @@ func (a *API) removeOverride(c *call) (int, any, error) {
 	return http.StatusOK, adminapi.Override{Override: gone, Effect: effect("", done.Alone)}, nil
 }
 
-// overridden says for the audit log what o is about, and what it gives.
+// overridden describes o for the audit log.
 func (a *API) overridden(o *rules.Override) string {
 	about := a.Audit.about(o.Rule, o.Key, "")
 	if o.Tier != "" {
@@ -139,7 +139,7 @@ func (a *API) addListed(c *call) (int, any, error) {
 	return http.StatusCreated, adminapi.Listed{Listed: l, Effect: effect(overruled(a.Control.Current(), list, &l), done.Alone)}, nil
 }
 
-// overruled is why an entry of a list has no effect under set.
+// overruled says why an entry of a list has no effect under set.
 func overruled(set *rules.Set, list string, l *rules.Listed) string {
 	if list == "blocklist" {
 		return set.BlockOverruled(l)

@@ -14,7 +14,7 @@ type callError struct {
 	status   int
 	detail   string
 	problems []adminapi.Problem
-	newest   *int64 // number of the rules' newest version, where a race was lost
+	newest   *int64 // number of the rules' newest version, if another push was faster
 }
 
 func (e *callError) Error() string {
@@ -43,8 +43,8 @@ func unavailable(err error) error {
 	return &callError{status: http.StatusServiceUnavailable, detail: "The store does not answer: " + err.Error()}
 }
 
-// callErrorOf converts the error of a change. field is the member of the call that is to blame
-// if the change is invalid; empty: unknown.
+// callErrorOf converts the error of a change. field is the member of the call at fault if the change is
+// invalid; empty: unknown.
 func callErrorOf(err error, field string) error {
 	var refused *control.RefusedError
 	var conflict *control.ConflictError

@@ -185,7 +185,7 @@ func (a *API) resetKey(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	return keyAnswer(a.changeKey(c, k, "reset key", func() error {
-		// The limits of all tiers, because a key may be of several.
+		// The limits of all tiers, because a key may be in several.
 		for limits := range slices.Chunk(k.rule.AllLimits(k.key), stint.MaxAsks) {
 			err := a.Limiter.Reset(c.Context(), string(k.key), limits...)
 			r := stint.Request{}
@@ -258,8 +258,8 @@ func (a *API) releaseKey(c *call) (int, any, error) {
 	return http.StatusOK, adminapi.Released{Released: released, KeyState: after}, err
 }
 
-// releases are calls that release what a request holds of k, or, without its identity, what all
-// hold; requests is how many those are.
+// releases returns the calls that release one request's holds of k or, without its identity, all holds;
+// requests is the number of requests.
 func (a *API) releases(c *call, k *keyCall, id stint.HoldID) (calls []stint.HoldCall, requests int64, err error) {
 	seen := map[stint.HoldID]bool{}
 	for limits := range slices.Chunk(k.rule.AllLimits(k.key), stint.MaxAsks) {
@@ -283,8 +283,8 @@ func (a *API) releases(c *call, k *keyCall, id stint.HoldID) (calls []stint.Hold
 // keyAnswer answers with the state of a key.
 func keyAnswer(j adminapi.KeyState, err error) (int, any, error) { return http.StatusOK, j, err }
 
-// changeKey changes the key and returns its new state. Only the store can do that. A change is
-// logged even if the new state is not known.
+// changeKey changes the key and returns its new state. Only the store can change a key. A change is logged
+// even if the new state is not known.
 func (a *API) changeKey(c *call, k *keyCall, action string, change func() error) (after adminapi.KeyState, err error) {
 	v := a.Lookup.View(c.Context())
 	defer v.Close()
@@ -312,7 +312,7 @@ func (a *API) changeKey(c *call, k *keyCall, action string, change func() error)
 	return after, nil
 }
 
-// withoutHolds is j without its list of holds, of which there may be thousands.
+// withoutHolds is j without its list of holds, which may have thousands.
 func withoutHolds(j adminapi.KeyState) adminapi.KeyState {
 	j.Limits = slices.Clone(j.Limits)
 	for i := range j.Limits {

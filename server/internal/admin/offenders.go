@@ -15,13 +15,13 @@ import (
 type OffendersQuery struct {
 	offenders.Query
 	Rule string // only keys of this rule; empty: of all
-	// Contains is a part of the keys or names, as they are shown; empty: of all.
+	// Contains is a part of the keys or names, as shown; empty: all.
 	Contains string
 	Limit    int
 }
 
-// HistoryQuery asks for the history of one offender: of a Key under a Rule, or of a Name. Of rules, it
-// asks for that of all together if there is no Name.
+// HistoryQuery asks for the history of one offender: of a Key under a Rule, or of a Name. For rules without a
+// Name, it asks for all rules together.
 type HistoryQuery struct {
 	Of   offenders.Of
 	By   offenders.By
@@ -30,7 +30,7 @@ type HistoryQuery struct {
 	Name string
 }
 
-// mostOffenders is how many offenders an answer has at most.
+// mostOffenders is the most offenders in an answer.
 const mostOffenders = 10_000
 
 // mostContained bounds the parameter contains.
@@ -61,7 +61,7 @@ func (a *API) showOffenders(c *call) (int, any, error) {
 	case found == nil:
 		return 0, nil, errNoOffenders
 	case q.Rule != "" && len(found.Offenders) == 0:
-		if _, err := a.rule(q.Rule); err != nil { // else it may be a former rule
+		if _, err := a.rule(q.Rule); err != nil { // otherwise it may be a former rule
 			return 0, nil, err
 		}
 	}

@@ -63,7 +63,7 @@ func (a *API) previewRules(c *call) (int, any, error) {
 	if err := c.read(&in); err != nil {
 		return 0, nil, err
 	}
-	// Compiled rules take much memory, so only one call at a time has some that wait.
+	// Compiled rules take much memory, so only one call at a time may have them.
 	done, err := a.turn(c)
 	if err != nil {
 		return 0, nil, err
@@ -85,9 +85,9 @@ func (a *API) previewRules(c *call) (int, any, error) {
 	return http.StatusOK, preview, nil
 }
 
-// turn waits until no other call of the same scope compiles expressions. The caller must call
-// done. Compiling takes a processor and memory. Calls that only read wait separately, so that
-// they do not hold up a push. Files of rules do not wait for calls at all.
+// turn waits until no other call of the same scope compiles expressions. The caller must call done. Compiling
+// takes a processor and memory. Read calls wait separately, so that they do not hold up a push. Rules files
+// do not wait for calls at all.
 func (a *API) turn(c *call) (done func(), err error) {
 	turn := a.writing
 	if c.who.Scope == config.ReadScope {
@@ -172,7 +172,7 @@ func (a *API) rollbackRules(c *call) (int, any, error) {
 	return a.push(c, "roll rules back", control.Version{Author: c.who.Name, Note: note, Text: old.Text}, in.After)
 }
 
-// push makes v the version of the fleet that follows after.
+// push makes v the fleet's next version after the version after.
 func (a *API) push(c *call, action string, v control.Version, after int64) (int, any, error) {
 	if !a.PushedRules {
 		detail := "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."
@@ -236,8 +236,7 @@ func (a *API) source() adminapi.Source {
 func (a *API) showSource(*call) (int, any, error) { return http.StatusOK, a.source(), nil }
 
 // setSource makes this instance take the rules of its file although the fleet has rules, or the
-// fleet's again. It does not call the store, because it is used when the store is away or has
-// wrong rules.
+// fleet's again. It does not call the store, because it is used when the store is down or has wrong rules.
 func (a *API) setSource(c *call) (int, any, error) {
 	var in adminapi.SourceRequest
 	if err := c.read(&in); err != nil {

@@ -11,8 +11,7 @@ import (
 // maxSignIn is the size of the largest body that signs in, in bytes. Everybody may send one.
 const maxSignIn = 16 << 10
 
-// signIn opens a session for a browser. It is no endpoint, because its callers are not known
-// yet.
+// signIn opens a session for a browser. It is not an endpoint, because its callers are not known yet.
 func (a *API) signIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxSignIn)
 	c := &call{Request: r, header: w.Header()}

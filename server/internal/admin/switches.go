@@ -51,7 +51,7 @@ func (a *API) setSwitches(c *call) (int, any, error) {
 	return http.StatusOK, after, nil
 }
 
-// switched says for the audit log what in sets.
+// switched describes in for the audit log.
 func switched(in *adminapi.SwitchesRequest) string {
 	var all []string
 	if in.Enabled.Given {

@@ -1,9 +1,8 @@
 // Package alerts evaluates the alerts of the rules for a fleet, and sends them to webhooks.
 //
-// One instance evaluates at a time: the one that holds the claim "alerts". It keeps the states
-// of the alerts in the report "alerts", so that the next evaluator goes on where this one
-// stopped. Each instance looks for keys that use much of a limit among its own decisions, and
-// claims each key before it reports it.
+// One instance evaluates at a time: the owner of the claim "alerts". It keeps the states of the alerts in the
+// report "alerts", so that the next evaluator continues there. Each instance looks for keys that use much of
+// a limit among its own decisions, and claims each key before it reports it.
 package alerts
 
 import (
@@ -20,13 +19,13 @@ import (
 const (
 	// Every is how often alerts are evaluated.
 	Every = 5 * time.Second
-	// lead is how long a claim to evaluate holds. It is extended at each evaluation.
+	// lead is how long a claim to evaluate lasts. It is extended at each evaluation.
 	lead = 3 * Every
 	// callTimeout bounds a call of Reports.
 	callTimeout = 2 * time.Second
 	// keepState is how long states are kept while nobody evaluates.
 	keepState = 24 * time.Hour
-	// saveSentEvery is how often is reported what was sent, beside after each message.
+	// saveSentEvery is how often the sent messages are reported, in addition to after each message.
 	saveSentEvery = time.Minute
 )
 
@@ -39,7 +38,7 @@ const (
 	sentPart       = "sent-" // and the name of the webhook
 )
 
-// Options are what Alerts need of a server. All must be given, except for Webhooks.
+// Options has the parts of a server that Alerts need. All must be given, except for Webhooks.
 type Options struct {
 	// ID names this instance; it is new with each start.
 	ID      string
@@ -59,7 +58,7 @@ type Options struct {
 	Failed func(what string, err error)
 	// Delivered is called for each message to a webhook, with whether it was accepted.
 	Delivered func(webhook string, ok bool)
-	// Missed is called for each key for which there was no room.
+	// Missed is called for each key that did not fit.
 	Missed func()
 }
 
@@ -72,37 +71,36 @@ type Alerts struct {
 	meter      meter
 	tracked    *rules.Set // that meter tracks
 	leading    bool
-	reached    bool // Reports has answered once
-	// read is the evaluator's report as it was read last, for the case that it is lost. nil:
-	// this instance evaluates.
+	reached    bool // Reports has answered before
+	// read is the evaluator's report as last read, in case it is lost. nil: this instance evaluates.
 	read map[string][]byte
-	// heard is when this instance last learned that another one evaluates, or last failed to
-	// learn it, by the machine's clock; zero: never.
+	// heard is when this instance last learned that another one evaluates, or failed to ask, by the machine's
+	// clock; zero: never.
 	heard    time.Time
 	states   map[string]*state
 	webhooks []*delivery
 	sending  sync.WaitGroup
 
 	mu   sync.Mutex
-	last fleetState // as the evaluator reported it last
+	last fleetState // the evaluator's last report
 	keys map[string][]reportedKey
 }
 
-// fleetState is the report of the evaluator.
+// fleetState is the evaluator's report.
 type fleetState struct {
 	Evaluator string            `json:"evaluator"`
 	At        time.Time         `json:"at"`
 	Alerts    map[string]*state `json:"alerts"`
 	// Failing says why webhooks cannot be reached, by their names.
 	Failing map[string]string `json:"failing,omitempty"`
-	// Sent says which alerts that fire, or fired last, webhooks have accepted a message about, and
-	// Webhooks how many there are.
+	// Sent has the alerts about whose last firing webhooks have accepted a message, and Webhooks is how many
+	// webhooks there are.
 	Sent     map[string]accepted `json:"sent,omitempty"`
 	Webhooks int                 `json:"webhooks,omitempty"`
 }
 
-// accepted is by how many webhooks a message about the last firing of an alert was accepted, and
-// when by the last of them.
+// accepted is how many webhooks accepted a message about an alert's last firing, and when the last of them
+// did.
 type accepted struct {
 	By int       `json:"by"`
 	At time.Time `json:"at"`
@@ -162,9 +160,8 @@ func (a *Alerts) Round(ctx context.Context) {
 	a.deliver(ctx, set)
 }
 
-// isOverdue reports whether the evaluator seems to be gone. Until then this instance does not
-// claim: after a flush or an outage of the store, the evaluator knows more than it had reported,
-// and shall go on.
+// isOverdue reports whether the evaluator seems to be gone. Until then this instance does not claim: after a
+// flush or an outage of the store, the evaluator knows more than it had reported, and should go on.
 func (a *Alerts) isOverdue() bool { return a.heard.IsZero() || time.Since(a.heard) >= lead }
 
 // claim reports whether this instance evaluates. If Reports do not answer, the last evaluator
@@ -181,8 +178,7 @@ func (a *Alerts) claim(ctx context.Context) bool {
 	return mine
 }
 
-// takeOver reads what the evaluator before has reported. What this instance knows already, it
-// keeps.
+// takeOver reads the former evaluator's report, and keeps what this instance already knows.
 func (a *Alerts) takeOver(ctx context.Context) bool {
 	before, err := a.readState(ctx)
 	if err != nil {
@@ -203,7 +199,7 @@ func (a *Alerts) takeOver(ctx context.Context) bool {
 		}
 	}
 	last := map[string]int64{}
-	if before.Evaluator != "" { // else nobody has evaluated yet, and the keys are new
+	if before.Evaluator != "" { // otherwise nobody has evaluated yet, and the keys are new
 		last = lastReported(decodeKeys(keys))
 	}
 	for _, w := range a.webhooks {
@@ -219,8 +215,8 @@ func (a *Alerts) reported(ctx context.Context, name string) (map[string][]byte, 
 	return a.o.Reports.Reported(ctx, name)
 }
 
-// readState reads the evaluator's report. What the store has lost since this instance read it
-// last, as after a flush, stays. The state is zero if there is none.
+// readState reads the evaluator's report. Parts that the store has lost since the last reading, as after a
+// flush, stay. The state is zero if there is none.
 func (a *Alerts) readState(ctx context.Context) (f fleetState, err error) {
 	parts, err := a.reported(ctx, stateReport)
 	if err != nil {
@@ -233,12 +229,12 @@ func (a *Alerts) readState(ctx context.Context) (f fleetState, err error) {
 	}
 	a.read = parts
 	if text := parts[statePart]; text != nil && json.Unmarshal(text, &f) != nil {
-		return fleetState{}, nil // of another version: it begins anew
+		return fleetState{}, nil // of another version: start again
 	}
 	return f, nil
 }
 
-// follow reads what the evaluator has reported, to show it.
+// follow reads the evaluator's report, to show it.
 func (a *Alerts) follow(ctx context.Context) {
 	f, err := a.readState(ctx)
 	if err != nil {
@@ -258,14 +254,14 @@ func (a *Alerts) follow(ctx context.Context) {
 	a.remember(f, decodeKeys(keys))
 }
 
-// remember keeps what List shows.
+// remember stores the data for List.
 func (a *Alerts) remember(f fleetState, keys map[string][]reportedKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last, a.keys = f, keys
 }
 
-// evaluate measures the fleet and steps the states of all alerts.
+// evaluate measures the fleet and updates the states of all alerts.
 func (a *Alerts) evaluate(set *rules.Set) {
 	if a.tracked != set {
 		a.meter.track(set.Alerts)
@@ -300,8 +296,8 @@ func (a *Alerts) evaluate(set *rules.Set) {
 	a.forget(have, now)
 }
 
-// forget ends alerts that the rules no longer have, and drops their states when every webhook
-// was sent that.
+// forget ends alerts that the rules no longer have, and drops their states when every webhook has been
+// notified.
 func (a *Alerts) forget(have map[string]bool, now time.Time) {
 	for name, s := range a.states {
 		if have[name] {
@@ -353,8 +349,8 @@ func (a *Alerts) save(ctx context.Context) {
 	}
 }
 
-// saveSent reports what a webhook was sent, unless that was reported not long ago: the report
-// must outlive days in which nothing is sent, and a flush.
+// saveSent reports the messages sent to a webhook, unless it did so recently: the report must survive days
+// without messages, and a flush.
 func (a *Alerts) saveSent(ctx context.Context, d *delivery) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,28 +14,27 @@ import (
 )
 
 const (
-	// mostItems is how many alerts a message has at most. Others are in the next one.
+	// mostItems is the most alerts in a message. Others are in the next one.
 	mostItems = 50
-	// mostItemKeys is how many keys of an alert a message has at most. Others are only
-	// counted.
+	// mostItemKeys is the most keys of an alert in a message. Others are only counted.
 	mostItemKeys = 100
 	leastRetry   = Every
 	mostRetry    = 5 * time.Minute
 )
 
-// delivery is what a webhook was sent. Messages are made of the difference between the states
-// and what was sent, so that nothing piles up while the webhook does not answer.
+// delivery has what was sent to a webhook. Messages are made from the difference between the states and this,
+// so that nothing piles up while the webhook does not answer.
 type delivery struct {
 	to *Webhook
 
 	mu      sync.Mutex
 	alerts  map[string]sent  // by name
-	keys    map[string]int64 // the last that was sent, by instance; see reportedKey.Seq
+	keys    map[string]int64 // the last one sent, by instance; see reportedKey.Seq
 	busy    bool             // a message is on its way
 	fails   int              // in a row
 	retryAt time.Time        // by the machine's clock
-	why     string           // it failed
-	savedAt time.Time        // when what was sent was reported; zero: not yet
+	why     string           // of the last failure
+	savedAt time.Time        // when this was last reported; zero: not yet
 }
 
 // sentState is delivery, as it is reported.
@@ -44,8 +43,7 @@ type sentState struct {
 	Keys   map[string]int64 `json:"keys,omitempty"`
 }
 
-// takeOver reads what the evaluator before has sent. A webhook that is new is not sent what was
-// before.
+// takeOver reads what the former evaluator has sent. A new webhook does not get earlier events.
 func (d *delivery) takeOver(text []byte, states map[string]*state, keys map[string]int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,14 +70,14 @@ func (d *delivery) takeOver(text []byte, states map[string]*state, keys map[stri
 	}
 }
 
-// owes reports whether a webhook has yet to be sent that an alert is over.
+// owes reports whether a webhook must still be told that an alert is over.
 func (d *delivery) owes(name string, s *state, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return s.due(d.alerts[name], 0, now)
 }
 
-// accepted is what webhooks have accepted about the last firings.
+// accepted returns the webhooks' accepted messages about the last firings.
 func (a *Alerts) accepted() map[string]accepted {
 	all := map[string]accepted{}
 	for _, d := range a.webhooks {
@@ -99,14 +97,14 @@ func (a *Alerts) accepted() map[string]accepted {
 	return all
 }
 
-// failing says why the last message was not accepted; empty: it was.
+// failing returns why the last message was not accepted; empty: it was.
 func (d *delivery) failing() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.why
 }
 
-// deliver sends each webhook one message with all that it has not been sent, if there is any.
+// deliver sends each webhook one message with everything not sent yet, if there is anything.
 func (a *Alerts) deliver(ctx context.Context, set *rules.Set) {
 	silenced := silencedBy(a.o.Silences(), a.o.Now())
 	for _, d := range a.webhooks {
@@ -118,7 +116,7 @@ func (a *Alerts) deliver(ctx context.Context, set *rules.Set) {
 	}
 }
 
-// silencedBy returns a function that says which silence mutes an alert; empty: none does.
+// silencedBy returns a function that returns the silence that mutes an alert; empty: none.
 func silencedBy(all []rules.Silence, now time.Time) func(alert string) string {
 	return func(alert string) string {
 		for i := range all {
@@ -131,8 +129,8 @@ func silencedBy(all []rules.Silence, now time.Time) func(alert string) string {
 	}
 }
 
-// message makes the next message to a webhook, and what is sent after it was accepted; nil:
-// there is none, or it is too early. The webhook is busy until send has returned.
+// message makes the next message to a webhook, and the state of delivery after its acceptance; nil: there is
+// none, or it is too early. The webhook is busy until send has returned.
 func (a *Alerts) message(d *delivery, set *rules.Set, silenced func(string) string) (*Message, sentState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -227,7 +225,7 @@ func (a *Alerts) addKeys(m *Message, d *delivery, after *sentState, set *rules.S
 	}
 }
 
-// send sends a message, and reports what was sent.
+// send sends a message, and reports the new state of delivery.
 func (a *Alerts) send(ctx context.Context, d *delivery, m *Message, after sentState) {
 	retry, err := d.to.Send(ctx, m)
 	a.o.Delivered(d.to.Name, err == nil)
@@ -238,7 +236,7 @@ func (a *Alerts) send(ctx context.Context, d *delivery, m *Message, after sentSt
 	a.saveSent(context.WithoutCancel(ctx), d)
 }
 
-// answered takes the result of a message, and reports whether it was accepted.
+// answered processes the result of a message, and reports whether it was accepted.
 func (d *delivery) answered(after sentState, retry time.Duration, err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -253,8 +251,8 @@ func (d *delivery) answered(after sentState, retry time.Duration, err error) boo
 	return true
 }
 
-// backoff is how long to wait after a number of failures in a row: twice as long each time, and
-// a part of it by chance.
+// backoff is how long to wait after a number of failures in a row: twice as long each time, and partly
+// random.
 func backoff(fails int) time.Duration {
 	d := min(leastRetry<<min(fails, 10), mostRetry)
 	return d/2 + rand.N(d/2)

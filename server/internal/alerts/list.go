@@ -58,7 +58,7 @@ func (a *Alerts) List() adminapi.Alerts {
 	return all
 }
 
-// past are the firings of s, the newest first. One that goes on has no end.
+// past returns the firings of s, the newest first. One that goes on has no end.
 func (s *state) past() (all []adminapi.Firing) {
 	if s.Is == isFiring {
 		all = append(all, adminapi.Firing{Fired: s.Fired})
@@ -93,7 +93,7 @@ func failures(failing map[string]string) string {
 	return strings.Join(all, "; ")
 }
 
-// Firing is how many alerts fire that no silence mutes.
+// Firing returns how many alerts fire without being silenced.
 func (a *Alerts) Firing() (n int64) {
 	now := a.o.Now()
 	silenced := silencedBy(a.o.Silences(), now)
@@ -110,7 +110,7 @@ func (a *Alerts) Firing() (n int64) {
 	return n
 }
 
-// Test sends all webhooks a message that is a test, and returns their answers.
+// Test sends a test message to all webhooks, and returns their answers.
 func (a *Alerts) Test(ctx context.Context, who string) []adminapi.WebhookTest {
 	now := a.o.Now()
 	m := &Message{At: now, Items: []Item{{

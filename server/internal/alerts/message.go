@@ -16,7 +16,7 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Message is what a webhook is sent at once. In JSON it is the body of the kind json.
+// Message is one message to a webhook. In JSON it is the body of the kind json.
 type Message struct {
 	At    time.Time `json:"at"`
 	From  string    `json:"from"`
@@ -31,11 +31,11 @@ type Item struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 	When     string            `json:"when,omitempty"` // empty: the rules no longer have it
 	Text     string            `json:"message,omitempty"`
-	// Value is that of the left side of the comparison; nil: not known.
+	// Value is the value of the comparison's left side; nil: not known.
 	Value    *float64  `json:"value,omitempty"`
 	Fired    time.Time `json:"fired_at"`
 	Resolved time.Time `json:"resolved_at,omitzero"`
-	// Keys are those of an alert about keys, and More is how many were left out.
+	// Keys are the keys of an alert about keys, and More is how many were left out.
 	Keys []ItemKey `json:"keys,omitempty"`
 	More int       `json:"more_keys,omitempty"`
 }
@@ -58,7 +58,7 @@ func (i *Item) state() string {
 	return "resolved"
 }
 
-// id is the same for a message that is sent again, so that receivers can tell.
+// id is the same for a message that is sent again, so that receivers can recognize it.
 func (m *Message) id(webhook string) string {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%q", webhook)
@@ -88,8 +88,8 @@ func (w *Webhook) encode(m *Message) ([]byte, error) {
 }
 
 const (
-	// alertmanagerAgain is how often an alert that fires is sent again, and
-	// alertmanagerEnds when it ends without that: if two messages in a row fail, it goes on.
+	// alertmanagerAgain is how often a firing alert is sent again, and alertmanagerEnds when it ends without
+	// that: it survives two failed messages in a row.
 	alertmanagerAgain = time.Minute
 	alertmanagerEnds  = 4 * alertmanagerAgain
 )
@@ -213,7 +213,7 @@ func slackCode(text string, most int) string {
 	return "`" + slackEscapes.Replace(strings.ReplaceAll(plain(text, most), "`", "'")) + "`"
 }
 
-// plain replaces what cannot be printed, and cuts a text off after most bytes.
+// plain replaces unprintable characters, and cuts a text off after most bytes.
 func plain(text string, most int) string {
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"

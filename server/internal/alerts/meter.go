@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	// mostPoints is how many points of a measure are kept, whatever its window is.
+	// mostPoints is how many points of a measure are kept, for any window.
 	mostPoints = 60
-	// enough is how much of a longer window must have been measured.
+	// enough is how much of a longer window must be measured for a value.
 	enough = 30 * time.Second
 )
 
-// meter keeps what measures are computed from: how counters grew in the last minutes. It is
-// used from one goroutine.
+// meter keeps the data for measures: the growth of counters in the last minutes. Not safe for concurrent use.
 type meter struct {
 	series map[windowed]*series
 }
@@ -27,8 +26,7 @@ type windowed struct {
 	window time.Duration
 }
 
-// series are the counters of a measure: how much they have grown since the measure is known, or
-// the last value of a gauge.
+// series are the counters of a measure: their growth since tracking began, or the last value of a gauge.
 type series struct {
 	last, grown []float64
 	points      []point // the oldest first
@@ -40,7 +38,7 @@ type point struct {
 	grown []float64
 }
 
-// track makes m keep what these alerts need. It forgets what others needed.
+// track makes m keep the data for these alerts, and drop other data.
 func (m *meter) track(all []rules.Alert) {
 	before := m.series
 	m.series = map[windowed]*series{}
@@ -62,7 +60,7 @@ func (m *meter) track(all []rules.Alert) {
 	}
 }
 
-// storeDown is what a share of failed calls is computed from, too.
+// storeDown is also part of the share of failed calls.
 var storeDown = rules.Measure{Name: "store_down"}
 
 // add adds the counters of the fleet at an instant.
@@ -74,8 +72,7 @@ func (m *meter) add(t *live.Totals, at time.Time) {
 	}
 }
 
-// add adds the values of counters. A counter that has become less was removed and started
-// again.
+// add adds the values of counters. A counter that has decreased was removed and started again.
 func (s *series) add(now []float64, gauge bool) {
 	if gauge {
 		s.grown = now
@@ -96,8 +93,8 @@ func (s *series) add(now []float64, gauge bool) {
 	s.last = now
 }
 
-// keep adds a point, and drops those that the window no longer reaches. If there are more
-// points than are kept, the last but one gives way.
+// keep adds a point, and drops points before the window. If there are too many points, the last but one is
+// dropped.
 func (s *series) keep(at time.Time, window time.Duration, peak bool) {
 	now := slices.Clone(s.grown)
 	if n := len(s.points); n >= 2 && at.Sub(s.points[n-2].at) < window/mostPoints {
@@ -146,7 +143,7 @@ func (m *meter) value(of rules.Measure, window time.Duration) (v float64, ok boo
 	case "rate", "store_calls":
 		return grown[0] / over.Seconds(), true
 	}
-	if grown[1] == 0 { // a share of no requests; or nobody calls a store that is away
+	if grown[1] == 0 { // a share of no requests; or nobody calls a store that is down
 		down, _ := m.value(storeDown, window)
 		if of.Name == "store_error_rate" && down > 0 {
 			return 1, true
@@ -164,13 +161,13 @@ func isGauge(m rules.Measure) bool {
 // isPeak reports whether the largest value of the window counts.
 func isPeak(m rules.Measure) bool { return m.Name == "store_down" }
 
-// isSum reports whether m adds up instances, so that a part of them says nothing of the whole.
-// Shares and latencies do not.
+// isSum reports whether m adds up instances, so that some of them do not stand for all. Shares and latencies
+// do not.
 func isSum(m rules.Measure) bool {
 	return isGauge(m) && !isPeak(m) || m.Name == "rate" || m.Name == "store_calls"
 }
 
-// read returns the numbers that m is computed from.
+// read returns the numbers from which m is computed.
 func read(m rules.Measure, t *live.Totals) []float64 {
 	switch m.Name {
 	case "rate":
@@ -244,7 +241,7 @@ func holds(t *live.Totals, rule string) float64 {
 	return float64(n)
 }
 
-// ofRules is a counter of a rule, or the sum of all rules if rule is empty.
+// ofRules is a rule's counter, or the sum of all rules if rule is empty.
 func ofRules(t *live.Totals, rule string, kind int) float64 {
 	if rule != "" {
 		return float64(t.Rules[rule][kind])

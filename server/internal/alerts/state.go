@@ -6,8 +6,8 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// The states of an alert. Unknown is shown in place of another but firing while the condition is not
-// known; the other one stays.
+// The states of an alert. While the condition is not known, Unknown is shown instead of any state but firing;
+// the state itself stays.
 const (
 	isOK      = "ok"
 	isPending = "pending"
@@ -22,13 +22,13 @@ type state struct {
 	// Unknown means that the condition was not known when it was last evaluated.
 	Unknown bool     `json:"unknown,omitempty"`
 	Value   *float64 `json:"value,omitempty"`
-	// Fired is when the alert fired last, and Resolved when that ended; zero: it has not.
+	// Fired is when the alert last fired, and Resolved when that ended; zero: it has not.
 	Fired    time.Time `json:"fired,omitzero"`
 	Resolved time.Time `json:"resolved,omitzero"`
-	// Past are the firings that ended last, the newest first.
+	// Past are the last ended firings, the newest first.
 	Past []firing `json:"past,omitempty"`
-	// Severity and Labels are those with which it fired, for the message that it is
-	// resolved, which may come when the rules no longer have the alert.
+	// Severity and Labels are those with which it fired, for the message about its
+	// end, when the rules may no longer have the alert.
 	Severity string            `json:"severity,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 }
@@ -81,16 +81,15 @@ func (s *state) shown() string {
 	return s.Is
 }
 
-// sent is what a webhook was sent last about an alert: that it fired then, and perhaps that
-// this is over.
+// sent is the last message to a webhook about an alert: that it fired then, and perhaps that this is over.
 type sent struct {
 	Fired    time.Time `json:"fired"`
 	Resolved bool      `json:"resolved,omitempty"`
 	At       time.Time `json:"at"`
 }
 
-// due reports whether a webhook that was sent last has something to be sent about s. again is
-// after how long it is sent once more that an alert fires; 0: never.
+// due reports whether to send a webhook something about s; last was sent before. again is after how long a
+// firing alert is sent again; 0: never.
 func (s *state) due(last sent, again time.Duration, now time.Time) bool {
 	firing := s.Resolved.IsZero()
 	switch {

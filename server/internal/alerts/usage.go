@@ -20,8 +20,7 @@ import (
 const (
 	// mostTold is how many keys an instance remembers, so that it does not claim them again.
 	mostTold = 10_000
-	// mostCrossings is how many keys wait to be claimed. Others are noticed by their next
-	// request.
+	// mostCrossings is how many keys wait to be claimed. Others are noticed at their next request.
 	mostCrossings = 256
 	// mostClaims is how many keys an instance claims in a round.
 	mostClaims = 50
@@ -43,16 +42,16 @@ type usage struct {
 	waiting chan crossing
 
 	mu   sync.Mutex
-	told map[uint64]time.Time // until when a key needs no claim, by a hash
+	told map[uint64]time.Time // until when a key is not claimed again, by hash
 
 	// Used by one round at a time.
-	again   *crossing     // of which it is not known whether it was claimed
+	again   *crossing     // it is unknown whether it was claimed
 	kept    []reportedKey // the newest last
 	changed bool          // kept was not reported yet
 	seq     int64
 }
 
-// crossing is a key that used more of a limit than an alert allows.
+// crossing is a key that used more of a limit than an alert's threshold.
 type crossing struct {
 	alert, rule, limit, key string
 	usage                   float64
@@ -79,8 +78,7 @@ func (u *usage) init(o *Options) {
 	u.told = map[uint64]time.Time{}
 }
 
-// Decided looks whether a decision of an ask crosses the line of an alert about keys. It does
-// not block.
+// Decided checks whether a decision crosses the threshold of an alert about keys. It does not block.
 func (a *Alerts) Decided(alert *rules.Alert, d *stint.Decision) {
 	l := d.Limit
 	if l == nil || d.By != stint.ByStore && d.By != stint.ByLease || !alert.Usage.Of(l) || !alert.Usage.Exceeded(l.Capacity(), rules.UsedOf(l, d)) {
@@ -109,7 +107,7 @@ func (u *usage) crossed(alert *rules.Alert, l *stint.Limit, d *stint.Decision) {
 	}
 }
 
-// first reports whether this instance has not yet noticed a key in the period. If it forgets
+// first reports whether this instance notices a key for the first time in the period. If it has forgotten
 // one, the claim is refused.
 func (u *usage) first(alert, limit, key string, period time.Duration) bool {
 	var h maphash.Hash
@@ -126,7 +124,7 @@ func (u *usage) first(alert, limit, key string, period time.Duration) bool {
 	}
 	if len(u.waiting) == cap(u.waiting) {
 		u.o.Missed()
-		return false // a later request of the key comes back to it
+		return false // a later request of the key is checked again
 	}
 	if len(u.told) >= mostTold {
 		u.makeRoom(now)
@@ -135,7 +133,7 @@ func (u *usage) first(alert, limit, key string, period time.Duration) bool {
 	return true
 }
 
-// makeRoom removes what has ended, or else a part of the rest.
+// makeRoom removes expired entries, or else some of the rest.
 func (u *usage) makeRoom(now time.Time) {
 	for sum, until := range u.told {
 		if !now.Before(until) {
@@ -150,7 +148,7 @@ func (u *usage) makeRoom(now time.Time) {
 	}
 }
 
-// report claims the keys that wait, and reports those that no other instance has claimed.
+// report claims the waiting keys, and reports those that no other instance has claimed.
 func (u *usage) report(ctx context.Context) {
 	for range mostClaims {
 		c := u.next()
@@ -226,7 +224,7 @@ func (u *usage) write(ctx context.Context) {
 	}
 }
 
-// decodeKeys reads the parts of the report of keys. It skips what is not readable.
+// decodeKeys reads the parts of the report of keys. It skips unreadable ones.
 func decodeKeys(parts map[string][]byte) map[string][]reportedKey {
 	keys := make(map[string][]reportedKey, len(parts))
 	for id, text := range parts {

@@ -16,7 +16,7 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// Webhook is where messages are sent. It may be used from many goroutines at once.
+// Webhook is a receiver of messages. It may be used from many goroutines at once.
 type Webhook struct {
 	config.Webhook
 	// From names the sender: the namespace of the fleet.
@@ -34,8 +34,8 @@ func NewWebhook(s config.Webhook, transport http.RoundTripper, from string) *Web
 	}}
 }
 
-// again is after how long an alert that fires is sent once more; 0: never. Alertmanager
-// resolves alerts that are not sent again.
+// again is after how long a firing alert is sent again; 0: never. Alertmanager resolves alerts that are not
+// sent again.
 func (w *Webhook) again() time.Duration {
 	if w.Kind == config.Alertmanager {
 		return alertmanagerAgain
@@ -74,8 +74,8 @@ func (w *Webhook) files() (to string, headers http.Header, err error) {
 	return to, headers, nil
 }
 
-// Send sends a message once. retry is how long the receiver asks to wait after a failure; 0: it
-// does not say. Errors contain neither the URL nor headers, which may be secrets.
+// Send sends a message once. retry is how long the receiver asks to wait after a failure; 0: not given.
+// Errors contain neither the URL nor headers, which may be secrets.
 func (w *Webhook) Send(ctx context.Context, m *Message) (retry time.Duration, err error) {
 	to, headers, err := w.files()
 	if err != nil {
@@ -116,8 +116,8 @@ func (w *Webhook) Send(ctx context.Context, m *Message) (retry time.Duration, er
 	return retry, fmt.Errorf("it answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
-// withoutURL returns an error of a client without the URL of the request, and without what
-// cannot be printed, because a part may come from the receiver.
+// withoutURL returns a client's error without the URL of the request, and without unprintable characters,
+// because a part may come from the receiver.
 func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {

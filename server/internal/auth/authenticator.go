@@ -31,8 +31,8 @@ type Authenticator struct {
 	sessions       *sessions // nil: there are none
 }
 
-// ForAdmin is the Authenticator of the admin API. It knows no token before ReadTokens. Wrong
-// tokens count for the client that client returns; nil: for the address of the connection.
+// ForAdmin returns the Authenticator of the admin API. It knows no token before ReadTokens. Wrong tokens
+// count for the client that client returns; nil: for the connection's address.
 func ForAdmin(a *config.Admin, client func(*http.Request) string) *Authenticator {
 	auth := &Authenticator{api: "admin", callers: &a.Callers, local: httpfield.IsLoopbackAddress(a.Listen), guesses: newGuesses(client)}
 	if a.Dashboard {
@@ -41,7 +41,7 @@ func ForAdmin(a *config.Admin, client func(*http.Request) string) *Authenticator
 	return auth
 }
 
-// ForCheck is the Authenticator of the check API. It knows no token before ReadTokens.
+// ForCheck returns the Authenticator of the check API. It knows no token before ReadTokens.
 func ForCheck(s *config.Settings) *Authenticator {
 	c := &s.Check
 	return &Authenticator{
@@ -101,8 +101,8 @@ const (
 type Credential struct {
 	header string
 	scheme string // before the token; "": none
-	// proxied is set if the caller forwards the headers of the request that it asks about, so
-	// that Origin and Authorization are those of its own client.
+	// proxied is set if the caller forwards the headers of the request that it asks about, so that Origin and
+	// Authorization come from its client.
 	proxied bool
 }
 
@@ -185,7 +185,7 @@ func (a *Authenticator) byToken(r *http.Request, lines []string, by Credential) 
 	return found.Caller, refused
 }
 
-// findToken finds the token that r presents, unless its client has tried too many.
+// findToken finds r's token, unless its client has tried too many.
 func (a *Authenticator) findToken(r *http.Request, token string) (knownToken, *Error) {
 	found, ok, wait := a.guesses.find(r, a.tokens.Load(), token)
 	switch {
@@ -233,8 +233,7 @@ var (
 	errRemote = forbidden("Without tokens or clients in the settings, only callers on the same machine may use this API.")
 )
 
-// wrongHost refuses a call with a Host that is not this machine's, and says which setting
-// allows it.
+// wrongHost refuses a call whose Host is not this machine's, and says which setting allows it.
 func (a *Authenticator) wrongHost(r *http.Request, by Credential) *Error {
 	detail := fmt.Sprintf(`This API accepts the hosts localhost, 127.0.0.1 and those in server.%s.hosts, not %+.200q.`, a.api, httpfield.CanonicalHost(r.Host))
 	if by.proxied {
@@ -243,8 +242,8 @@ func (a *Authenticator) wrongHost(r *http.Request, by Credential) *Error {
 	return forbidden(detail)
 }
 
-// unnamed authenticates callers if the settings name none: it admits those on this machine, or
-// all if the API is open.
+// unnamed authenticates callers if the settings name none: it admits callers on this machine, or all if the
+// API is open.
 //
 // A browser may call on behalf of a page that it shows. A page from elsewhere has two ways to
 // call. It can send a request to http://127.0.0.1, whose answer it may not read but whose
@@ -257,9 +256,8 @@ func (a *Authenticator) unnamed(r *http.Request, by Credential) (Caller, *Error)
 		return Caller{}, errRemote
 	case (!a.open || len(a.callers.Hosts) > 0) && !a.answersAs(httpfield.CanonicalHost(r.Host)):
 		return Caller{}, a.wrongHost(r, by)
-	// The Origin that a proxy forwards is its client's. A page cannot send what /v1/authorize
-	// needs, X-Forwarded-Uri and more, without a preflight request (CORS), which is never
-	// granted.
+	// The Origin that a proxy forwards is its client's. A page cannot send X-Forwarded-Uri and the other
+	// headers that /v1/authorize needs without a preflight request (CORS), which is never granted.
 	case !by.proxied && !sameOrigin(r):
 		return Caller{}, errOrigin
 	case a.open:
@@ -301,7 +299,7 @@ func sameOrigin(r *http.Request) bool {
 	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
 		return false
 	}
-	// Anybody on the network between can make a page of http at this host. A proxy may have
-	// ended TLS, so that both are possible without it.
+	// Anybody on the network can fake an http page of this host. A proxy may have ended TLS; without TLS
+	// here, both schemes are possible.
 	return u.Scheme == "https" || u.Scheme == "http" && r.TLS == nil
 }

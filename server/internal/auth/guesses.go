@@ -50,16 +50,16 @@ func (g *guesses) find(r *http.Request, tokens *Tokens, token string) (found kno
 	client, digest, ctx := g.client(r), digestOf(token), context.Background()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	counted, err := g.counts.Allow(ctx, client, wrongTokens) // before anybody knows whether it is right
+	counted, err := g.counts.Allow(ctx, client, wrongTokens) // before it is known whether the token is right
 	if err != nil || !counted.Allowed {
 		return found, false, wrongTokens.Spec().Period / time.Duration(wrongTokens.Spec().Amount)
 	}
 	if found, ok = tokens.find(digest); !ok {
-		// Without room to remember the token, it counts as another one.
+		// Without room to remember it, the token counts again.
 		if first, err := g.same.Allow(ctx, client+"\x00"+hex.EncodeToString(digest[:]), sameToken); err != nil || first.Allowed {
 			return found, false, 0
 		}
 	}
-	_ = g.counts.Refund(ctx, counted, 1) // a Memory can
+	_ = g.counts.Refund(ctx, counted, 1) // a Memory can refund
 	return found, ok, 0
 }

@@ -20,8 +20,8 @@ const (
 )
 
 // sessions are the sessions of browsers that have signed in with a token, at most
-// config.MaxSessions. They are kept in memory only. A session is as good as the token it was
-// opened with: it ends when that token does. It may be used from many goroutines at once.
+// config.MaxSessions. They are kept in memory only. A session has the rights of the token that opened it, and
+// ends when that token does. It may be used from many goroutines at once.
 type sessions struct {
 	mu   sync.Mutex
 	open map[[sha256.Size]byte]*session // by the digest of the ID, which only the browser has
@@ -59,8 +59,8 @@ func (s *sessions) start(token [sha256.Size]byte) (id string, until time.Time) {
 }
 
 // makeRoom drops the sessions that have ended. If none has, it drops one of the token with the
-// most sessions, the one that was used least recently. So one holder of a token who signs in
-// again and again ends no session of others, and neither do others who then sign in.
+// most sessions, the one that was used least recently. So a token holder who signs in again and again does
+// not end others' sessions, nor do others who sign in then.
 func (s *sessions) makeRoom(now time.Time) {
 	held := map[[sha256.Size]byte]int{}
 	for id, o := range s.open {
@@ -141,8 +141,8 @@ func (a *Authenticator) SignOut(r *http.Request, h http.Header) {
 	setCookie(r, h, "", -1)
 }
 
-// bySession is the caller whose session r belongs to. known is false if r has no cookie of a
-// session that goes on.
+// bySession returns the caller whose session r belongs to. known is false if r has no cookie of an open
+// session.
 func (a *Authenticator) bySession(r *http.Request) (who Caller, refused *Error, known bool) {
 	if a.sessions == nil {
 		return Caller{}, nil, false
@@ -177,8 +177,8 @@ func fromOwnPage(r *http.Request) bool {
 	return sameOrigin(r) && (reads || r.Header["Origin"] != nil)
 }
 
-// cookieName is the name of the cookie at a port. Browsers send cookies to all ports of a host;
-// the names keep apart two instances that are reached by one host, such as localhost.
+// cookieName is the name of the cookie at a port. Browsers send cookies to all ports of a host; the names
+// distinguish two instances at one host, such as localhost.
 func cookieName(r *http.Request, secure bool) string {
 	name := "stint-session"
 	if _, port, err := net.SplitHostPort(r.Host); err == nil {
@@ -213,7 +213,7 @@ func setCookie(r *http.Request, h http.Header, id string, maxAge int) {
 	h.Add("Set-Cookie", c.String())
 }
 
-// overTLS reports whether r surely comes over TLS. A proxy may have ended it; the page knows.
+// overTLS reports whether r surely comes over TLS. A proxy may have ended TLS; the Origin shows it.
 func overTLS(r *http.Request) bool {
 	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 }

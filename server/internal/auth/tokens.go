@@ -149,7 +149,7 @@ func (s *tokenSource) take(text []byte) error {
 	text = bytes.TrimRight(text, "\r\n")
 	switch {
 	case len(text) == 0 && s.Env != "":
-		// The error leaves out its name, which may be the token, put there by mistake.
+		// The error leaves out the variable's name, which may be the token, put there by mistake.
 		return fmt.Errorf("token %q: the environment variable named in env is not set", s.Name)
 	case len(text) < shortestToken:
 		return fmt.Errorf("token %q: too short: want at least %d bytes, for example from openssl rand -hex 32", s.Name, shortestToken)
@@ -175,7 +175,7 @@ func (t *Tokens) String() string {
 // GoString is String.
 func (t *Tokens) GoString() string { return t.String() }
 
-// Format prints String under every verb, also those that would print digests.
+// Format prints String under every verb, also verbs that would print digests.
 func (t *Tokens) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(t.String())) }
 
 // LogValue is String.

@@ -1,5 +1,5 @@
-// Package claims reads the tokens of clients (JSON Web Tokens), verifies them by keys that it
-// reads or fetches, and returns their claims, for the variable claims of expressions.
+// Package claims reads clients' tokens (JSON Web Tokens), verifies them with keys that it reads or fetches,
+// and returns their claims, for the variable claims of expressions.
 package claims
 
 import (
@@ -28,8 +28,8 @@ import (
 // longestToken is the size of the longest token that is read, in bytes.
 const longestToken = 16 << 10
 
-// Reader returns the claims of the tokens of clients, if they are valid. It is made by New and
-// may be used from many goroutines at once. A nil Reader has no keys to read or fetch.
+// Reader returns the claims of clients' tokens, if they are valid. New makes it. It may be used from many
+// goroutines at once. A nil Reader has no keys to read or fetch.
 type Reader struct {
 	config.JWT
 	Client  *http.Client // fetches keys
@@ -54,18 +54,18 @@ type keyring struct {
 	seen   seenTokens
 }
 
-// Options are what a Reader needs beside the settings. All fields are required.
+// Options has a Reader's needs beside the settings. All fields are required.
 type Options struct {
 	Client *http.Client // that fetches keys: see NewClient
 	Log    *slog.Logger
-	// Bytes bounds what is remembered of verified tokens.
+	// Bytes bounds the memory for verified tokens.
 	Bytes int64
 	// Valid, Invalid and Failed are called for each token that is valid or not, and for each
 	// attempt to fetch keys that fails.
 	Valid, Invalid, Failed func()
 }
 
-// New is a Reader that has no keys yet: Reload reads their file, Follow fetches them.
+// New returns a Reader without keys: Reload reads their file, Follow fetches them.
 func New(j *config.JWT, o Options) *Reader {
 	r := &Reader{
 		JWT: *j, allowed: algorithms(j), log: o.Log, Client: o.Client, wanted: make(chan struct{}, 1),
@@ -76,10 +76,10 @@ func New(j *config.JWT, o Options) *Reader {
 	return r
 }
 
-// CanRead reports whether keys were ever read, or none are needed: else no token is valid.
+// CanRead reports whether keys were ever read, or none are needed. Until then no token is valid.
 func (t *Reader) CanRead() bool { return t.Trusted || t.keys.Load() != nil }
 
-// Of returns the claims of the token of r; nil: it has no valid one. It is
+// Of returns the claims of r's token; nil: it has no valid one. It is
 // rules.Instance.Claims.
 func (t *Reader) Of(r *rules.Request) map[string]any {
 	text, err := t.find(r.Header)
@@ -120,7 +120,7 @@ func (t *Reader) find(h http.Header) (string, error) {
 	return text, nil
 }
 
-// token is the contents of a token. Its signature was verified, or need not be.
+// token has the contents of a token. Its signature was verified, or need not be.
 type token struct {
 	claims map[string]any
 	// notBefore and until are seconds since 1970; until 0: it does not expire.
@@ -152,8 +152,7 @@ func (t *Reader) read(text string, now time.Time) (token, error) {
 	return is, t.isTimely(&is, now)
 }
 
-// verified returns the contents of a token that one of the keys has signed, also if it has
-// expired.
+// verified returns the contents of a token that one of the keys has signed, even if it has expired.
 func (t *Reader) verified(text string, ring *keyring) (token, error) {
 	signed, err := jose.ParseSignedCompact(text, t.allowed)
 	if err != nil {
@@ -203,8 +202,8 @@ func (t *Reader) decoded(text string) (token, error) {
 	return readClaims(payload)
 }
 
-// encoding refuses all but one of the texts that some readers take for the same bytes: else one token
-// would be remembered under thousands of spellings.
+// encoding accepts only one spelling of the same bytes: otherwise one token would be remembered under
+// thousands of spellings.
 var encoding = base64.RawURLEncoding.Strict()
 
 var errBase64 = errors.New("it is not in base64url")
@@ -311,12 +310,12 @@ func (t *Reader) Describe(h http.Header) string {
 	return where + " is valid."
 }
 
-// seenTokens remembers tokens that were verified, by the SHA-256 of their texts, within so many bytes.
-// It drops those that were not used for the longest time.
+// seenTokens remembers verified tokens, by the SHA-256 of their texts, within a bound of bytes. It drops
+// those unused for longest.
 type seenTokens struct {
 	mu         sync.Mutex
 	young, old map[[sha256.Size]byte]seenToken
-	bytes      int64 // of young, at most half of what there may be
+	bytes      int64 // of young, at most half of the bound
 }
 
 type seenToken struct {
@@ -324,12 +323,12 @@ type seenToken struct {
 	bytes int64
 }
 
-// bytesOf is how many bytes a claim takes at most, about; TestBytesOfTokens compares it with the heap.
+// bytesOf is about the most bytes that a claim takes; TestBytesOfTokens compares it with the heap.
 func bytesOf(v any) (n int64) {
 	const (
 		value   = 32  // in a list, which grows by doubling
 		object  = 400 // a map with room for eight members
-		members = 110 // another one of these, while the map grows
+		members = 110 // for another one, while the map grows
 	)
 	switch v := v.(type) {
 	case string:

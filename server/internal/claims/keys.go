@@ -26,9 +26,8 @@ type keySet []jose.JSONWebKey
 // mostKeys is how many keys a JWK Set may have.
 const mostKeys = 100
 
-// readKeys reads a JWK Set. It skips keys for other uses, or of an unknown kind. Private keys
-// are errors, because they should not be there; so are symmetric keys, which must never verify
-// anything.
+// readKeys reads a JWK Set. It skips keys for other uses, or of an unknown kind. Private keys are errors,
+// because they should not be there; so are symmetric keys, which must not verify anything.
 func readKeys(data []byte) (keySet, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -62,8 +61,7 @@ func readKeys(data []byte) (keySet, error) {
 
 var errUnknownKey = errors.New("it names an unknown key")
 
-// find returns the key for a token: the one that it names or, if it names none, the only one
-// that fits.
+// find returns the key for a token: the key that it names or, if it names none, the only one that fits.
 func (s keySet) find(id, algorithm string) (any, error) {
 	var found any
 	known := false
@@ -120,8 +118,8 @@ func (t *Reader) takeKeys(data []byte) (changed bool, err error) {
 	return true, nil
 }
 
-// Reload reads the file of keys, if there is one and it has changed, or in any case. It must
-// not run concurrently.
+// Reload reads the file of keys, if there is one, and it has changed or always is true. It must not run
+// concurrently.
 func (t *Reader) Reload(always bool) (changed bool, err error) {
 	if t == nil || t.KeysFile == "" {
 		return false, nil
@@ -141,8 +139,8 @@ func (t *Reader) Reload(always bool) (changed bool, err error) {
 const (
 	// keysTimeout bounds one attempt to fetch keys.
 	keysTimeout = 10 * time.Second
-	// FetchEvery is the interval between fetches of KeysURL, and keysPause the shortest
-	// interval, whatever keys tokens name.
+	// FetchEvery is the interval between fetches of KeysURL, and keysPause the shortest interval, even if
+	// tokens name unknown keys.
 	FetchEvery = 15 * time.Minute
 	keysPause  = 30 * time.Second
 	// keysRetry is the time to the second attempt after a failure. It doubles for each further

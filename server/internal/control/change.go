@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// maxRivals is how many concurrent changes by others a change gives way to. People make
-	// changes; so many at once are a mistake.
+	// maxRivals is to how many concurrent changes by others a change gives way. People make changes; so many
+	// at once are a mistake.
 	maxRivals = 50
 	// changeTimeout bounds how long a change waits for the documents before it is made at this
 	// instance alone.
 	changeTimeout = time.Second
-	// expireSlack is how long an entry that has ended by the clock of the store stays among the
-	// controls. That clock may be set back, or be another server's after a failover, and then
-	// the entry has not ended yet.
+	// expireSlack is how long an entry that has ended by the store's clock stays among the controls. That
+	// clock may be set back, or be another server's after a failover, and then the entry has not ended yet.
 	expireSlack = time.Hour
 	// keepLifts is how long lifts stay among the controls: long enough for an instance that was
 	// disconnected to see them when it is back.
@@ -111,11 +110,10 @@ func (a *attempt) edit(base *rules.Set, controls *rules.Controls) error {
 	return nil
 }
 
-// Change makes a change, of which Who, Action, Reason and Edit are given, on top of concurrent
-// changes by others. When it returns, the change is in force at this instance, and soon at the
-// others. If the store does not answer within a second, or is known not to answer, the change
-// is made at this instance alone, and is merged when the store is back. An error is a
-// *RefusedError, or the store's; then nothing was changed here.
+// Change makes a change, with Who, Action, Reason and Edit given, on top of concurrent changes by others.
+// When it returns, the change is in force at this instance, and soon at the others. If the store does not
+// answer within a second, or is known not to answer, the change is made at this instance alone, and is merged
+// when the store is back. An error is a *RefusedError, or the store's; then nothing was changed here.
 func (c *Control) Change(ctx context.Context, ch Change) (Done, error) {
 	ch.ID, ch.At = NewID(), c.clock.now().UTC()
 	a := &attempt{Change: &ch}
@@ -145,8 +143,8 @@ func (c *Control) Change(ctx context.Context, ch Change) (Done, error) {
 	return Done{}, err
 }
 
-// writeOrGiveWay writes a and what is pending on top of concurrent changes by others. a is nil
-// if there is only what is pending. An error is as that of write, or Rivals.
+// writeOrGiveWay writes a and the pending changes on top of concurrent changes by others. a is nil if there
+// are only pending changes. An error is as of write, or Rivals.
 func (c *Control) writeOrGiveWay(ctx context.Context, a *attempt) (written bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -211,7 +209,7 @@ type draft struct {
 	dropped  []droppedChange // of those, no longer applicable
 }
 
-// draft begins a version that follows the one that was seen last.
+// draft begins a version that follows the last one seen.
 func (c *Control) draft() *draft {
 	c.mu.Lock()
 	d := &draft{base: c.base, seen: c.controlsDoc.seen, waiting: slices.Clone(c.pending)}
@@ -273,14 +271,14 @@ func (c *Control) write(ctx context.Context, a *attempt) (written bool, err erro
 	return written, err
 }
 
-// pardon makes the part of an edit that is in the store and not in the controls.
+// pardon applies the part of an edit that concerns the store and not the controls.
 func (c *Control) pardon(ctx context.Context, e Edit) error {
 	lift, ok := e.(LiftBans)
 	if !ok {
 		return nil
 	}
 	p := penaltyOf(c.Current(), lift.Target.Rule)
-	if p == nil { // the store has nothing of a rule that is gone
+	if p == nil { // the store has nothing for a rule that is gone
 		return nil
 	}
 	return c.hooks.Pardon(ctx, string(lift.Target.Key), p)

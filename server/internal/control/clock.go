@@ -9,8 +9,8 @@ import (
 )
 
 // clock is the time of the fleet, read from the clock of the store. Entries that are changed at
-// run time begin and end by it. So a machine whose clock is wrong, or is set while it runs,
-// ends no ban early or late.
+// run time begin and end by it. So a machine whose clock is wrong, or is set while it runs, does not end bans
+// early or late.
 //
 // Between two readings it advances by the machine's monotonic clock. Its error is half the time
 // that the last reading took, at most 0.5 s, and the drift of the machine's clock since:
@@ -19,12 +19,12 @@ type clock struct {
 	// wall is the machine's clock; nil: time.Now. It returns times with a monotonic reading.
 	wall  func() time.Time
 	read  atomic.Pointer[reading]
-	apart atomic.Bool // whether they were when newlyApart was called last
+	apart atomic.Bool // whether they differed at the last call of newlyApart
 }
 
 // reading is a reading of the store's clock.
 type reading struct {
-	store time.Time // what it showed
+	store time.Time // the time that it showed
 	at    time.Time // when, by the machine's clock
 	known bool      // this process made it; else an earlier one saved it
 }

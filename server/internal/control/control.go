@@ -23,16 +23,15 @@ import (
 type Options struct {
 	// File is the set of the rules file.
 	File *rules.Set
-	// Instance has what expressions use of this instance. New sets its Now.
+	// Instance has this instance's values for expressions. New sets its Now.
 	Instance *rules.Instance
 	// Documents are the fleet's. nil: this instance has its own, in memory.
 	Documents Documents
-	// PushedRules means that rules which were pushed to the fleet take precedence over the
-	// file's.
+	// PushedRules means that rules pushed to the fleet take precedence over the file's.
 	PushedRules bool
 	// Namespace and Store are the fleet's: Store is an address, which may hold secrets.
 	Namespace, Store string
-	// StateDir is the directory for the state for the next start; empty: none is saved.
+	// StateDir is the directory for the saved state; empty: no state is saved.
 	StateDir string
 	Log      *slog.Logger
 	Hooks    Hooks
@@ -47,7 +46,7 @@ type Hooks struct {
 	// Lifted gets each lift of bans that comes into force, and the penalty of its rule; nil:
 	// there is no such rule, or it has none.
 	Lifted func(rules.Lift, *stint.Penalty)
-	// Pardon removes from the store what a penalty has stored for a key. It may wait.
+	// Pardon removes a penalty's record of a key from the store. It may wait.
 	Pardon func(ctx context.Context, key string, p *stint.Penalty) error
 	// Reloaded gets nil if rules were taken, and the reason if they were refused.
 	Reloaded func(error)
@@ -55,13 +54,13 @@ type Hooks struct {
 	Unread func(error)
 	// Unsaved gets the reason why the state could not be saved.
 	Unsaved func(error)
-	// Audit logs the result of a change that was made while the store was away: a warning if it
-	// was answered as done, and is not. args are as for slog.
+	// Audit logs the result of a change that was made while the store was down: a warning if the change was
+	// confirmed and then not made. args are as for slog.
 	Audit func(level slog.Level, text string, c *Change, args ...any)
 }
 
-// Control is the current set of one instance and its sources. It is made by New, and may be
-// used from many goroutines at once.
+// Control is the current set of one instance and its sources. New makes it. It may be used from many
+// goroutines at once.
 type Control struct {
 	instance  *rules.Instance
 	unfit     error // why the first set does not fit this instance
@@ -81,8 +80,8 @@ type Control struct {
 	// changing is held while the controls are changed or merged. It is locked before mu.
 	changing sync.Mutex
 	readErr  atomic.Pointer[error] // why the last read of the documents failed; nil: it did not
-	// read is true once the documents were read from the store. saved is when the documents in
-	// force were read, if they come from the state file; else nil.
+	// read is true once the documents were read from the store. saved is when the documents in force were
+	// read from the store, if they come from the state file; else nil.
 	read  atomic.Bool
 	saved atomic.Pointer[time.Time]
 
@@ -113,7 +112,7 @@ type Refusal struct {
 	Err error
 }
 
-// New is a Control whose current set is o.File.
+// New returns a Control whose current set is o.File.
 func New(o Options) *Control {
 	c := &Control{
 		instance: o.Instance, documents: o.Documents, shared: o.Documents != nil,
@@ -202,8 +201,8 @@ func (c *Control) RefuseFile(err error) {
 	c.refuse(err)
 }
 
-// UseFile takes the file's rules, whatever was or will be pushed to the fleet, until UsePushed.
-// It does not call the store, because it is used when the store is away or has wrong rules.
+// UseFile takes the file's rules, regardless of rules pushed to the fleet, until UsePushed. It does not call
+// the store, because it is used when the store is down or has wrong rules.
 func (c *Control) UseFile(o Order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Documents stores what a fleet shares; see server.Documents.
+// Documents stores a fleet's shared documents; see server.Documents.
 type Documents interface {
 	Now(ctx context.Context) (time.Time, error)
 	Newest(ctx context.Context, name string) (number int64, digest string, err error)

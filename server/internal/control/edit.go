@@ -13,10 +13,10 @@ import (
 // implementations are the types of this package with a method kind.
 type Edit interface {
 	kind() string // its name in the state file
-	// apply makes all of the edit, or nothing. It gets a copy of the newest controls, perhaps
-	// several times, and once more later if the store is away. So it must write nowhere else,
-	// and a second run on its own result must give the same or fail. It returns what it
-	// replaced, and the IDs of what it changed, which must have no problem under the rules.
+	// apply makes all of the edit, or nothing. It gets a copy of the newest controls, perhaps several times,
+	// and again later if the store is down. So it must not write anywhere else, and a second run on its own
+	// result must give the same or fail. It returns the replaced entries, and the IDs of the changed ones,
+	// which must have no problem under the rules.
 	apply(now *rules.Controls) (replaced rules.Controls, ids []string, err error)
 }
 
@@ -52,8 +52,8 @@ func (t *Target) is(b *rules.Ban) bool {
 	return b.Rule == t.Rule && b.Key == t.Key && isNetwork(b.Network, t.Network)
 }
 
-// isNetwork reports whether two texts are one network. A ban may have been saved in a form that a network
-// is not given in any more, such as that of IPv6 for one of IPv4.
+// isNetwork reports whether two texts are the same network. A ban may have been saved in an older form, such
+// as IPv6 for an IPv4 network.
 func isNetwork(a, b string) bool {
 	if a == b || a == "" || b == "" {
 		return a == b
@@ -68,7 +68,7 @@ func (t *Target) removeBans(now *rules.Controls) (removed []rules.Ban) {
 	return removeAll(&now.Bans, t.is)
 }
 
-// AddBan adds a manual ban, in place of those of the same target.
+// AddBan adds a manual ban, and replaces those of the same target.
 type AddBan struct{ Ban rules.Ban }
 
 func (AddBan) kind() string { return "ban" }
@@ -111,7 +111,7 @@ func (e LiftBans) apply(now *rules.Controls) (lifted rules.Controls, ids []strin
 	return lifted, nil, nil
 }
 
-// AddOverride adds an override, in place of one for the same rule and key or tier.
+// AddOverride adds an override, and replaces one for the same rule and key or tier.
 type AddOverride struct{ Override rules.Override }
 
 func (AddOverride) kind() string { return "override" }
@@ -184,7 +184,7 @@ func (e RemoveListed) apply(now *rules.Controls) (removed rules.Controls, ids []
 	return removed, nil, err
 }
 
-// AddSilence mutes an alert, or all, in place of the silence that did.
+// AddSilence mutes an alert, or all, and replaces the silence that did.
 type AddSilence struct{ Silence rules.Silence }
 
 func (AddSilence) kind() string { return "silence" }

@@ -13,8 +13,8 @@ const (
 	followTimeout = time.Second
 )
 
-// Follow reads what the fleet shares, once before it returns, if the store answers within a
-// second, and then in the background until ctx is done. Call it once.
+// Follow reads the fleet's documents once before it returns, if the store answers within a second, and then
+// in the background until ctx is done. Call it once.
 func (c *Control) Follow(ctx context.Context) {
 	if !c.shared {
 		return // changes are made here, and are in force at once
@@ -57,7 +57,7 @@ func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, savedUsed b
 	}
 }
 
-// logMissed logs, after the first read failed, what this instance uses instead.
+// logMissed logs, after a failed first read, what this instance uses instead.
 func (c *Control) logMissed() {
 	if at := c.saved.Load(); at != nil {
 		c.log.Warn("the fleet's documents cannot be read yet; the saved ones are in force: bans, lists, overrides, switches and pushed rules", "read", at.UTC())
@@ -66,8 +66,7 @@ func (c *Control) logMissed() {
 	c.log.Warn("the fleet's documents cannot be read yet, and none are saved here: bans, lists, overrides, switches and pushed rules are not in force at this instance until they can")
 }
 
-// look takes over what has changed, and merges and saves what is pending. If it cannot read the
-// documents, nothing changes.
+// look adopts changes, and merges and saves pending ones. If it cannot read the documents, nothing changes.
 func (c *Control) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
@@ -139,11 +138,10 @@ func (c *Control) unread() error {
 	return nil
 }
 
-// lookAt takes over the newest version of a document. If the store has lost versions that this
-// instance has seen, in a failover or because it was emptied, the version that was made last
-// wins, in the store or here: a kill switch or a ban must not end because a server was
-// restarted. Numbers do not say which that is, because lost numbers are used again. The times
-// of versions do, because each is later than that of the version before.
+// lookAt adopts the newest version of a document. If the store has lost versions that this instance has seen,
+// in a failover or because it was emptied, the version that was made last wins, in the store or here: a kill
+// switch or a ban must not end because a server was restarted. Version numbers do not show which that is,
+// because lost numbers are used again. The times of versions do, because each is later than the one before.
 func (c *Control) lookAt(ctx context.Context, d *document) error {
 	newest, digest, err := c.documents.Newest(ctx, d.name)
 	if err != nil {
@@ -172,8 +170,8 @@ func (c *Control) lookAt(ctx context.Context, d *document) error {
 		return c.restore(ctx, d, seen, newest+1)
 	}
 	if !old && newest <= seen.Number && digest != seen.digest {
-		// Somebody who had not seen them was faster with a change than those who
-		// had were with restoring them.
+		// An instance that had not seen them made a change before those that had
+		// could restore them.
 		c.log.Warn("the store lost documents of the fleet, which have changed since: check what is missing",
 			"document", d.name, "lost", seen.Number, "number", newest)
 	}
@@ -193,7 +191,7 @@ func (c *Control) readVersion(ctx context.Context, name string, number int64) (*
 	return parseVersion(number, data)
 }
 
-// restore writes again what the store has lost.
+// restore writes lost versions again.
 func (c *Control) restore(ctx context.Context, d *document, lost Version, number int64) error {
 	written, err := c.documents.Write(ctx, d.name, number, lost.data)
 	if err != nil || !written {
@@ -224,7 +222,7 @@ func (c *Control) takeVersion(d *document, before, v *Version) {
 func (c *Control) takeControls(v *Version) {
 	controls := v.controls()
 	_, waiting := v.split(c.pending)
-	_, _ = waiting.mergeInto(controls) // what no longer applies is dropped when it is merged
+	_, _ = waiting.mergeInto(controls) // changes that no longer apply are dropped when merged
 	c.enforce(controls)
 	c.log.Info("new controls are in force", "number", v.Number)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Change is a change of the controls. A change that the store does not have yet is pending. It
-// is an edit and not a whole document, so that it can be made on top of concurrent changes by
-// others. Of two changes of one entry at two instances, the one that is merged later wins.
+// Change is a change of the controls. A change that the store does not have yet is pending. It is an edit and
+// not a whole document, so that it can be made on top of concurrent changes by others. Of two changes of one
+// entry at two instances, the one merged later wins.
 //
 // Pending changes are saved in StateDir. Without one, they are lost when the instance ends
 // before its store is back.

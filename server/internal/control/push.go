@@ -9,10 +9,10 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// ConflictError means that rules were not pushed because the version that they were to follow
-// is not the newest.
+// ConflictError means that rules were not pushed because the version that they should follow is not the
+// newest.
 type ConflictError struct {
-	After  int64    // the version that they were to follow
+	After  int64    // the version that they should follow
 	Newest *Version // nil: there is none
 }
 
@@ -27,7 +27,7 @@ func (e *ConflictError) Error() string {
 // ErrUnknown is wrapped by the error of a push that the store did not answer.
 var ErrUnknown = errors.New("it is unknown whether the rules were pushed")
 
-// Parse compiles rules that are to be pushed, or were, for this instance.
+// Parse compiles rules that will be or were pushed, for this instance.
 func (c *Control) Parse(ctx context.Context, text string) (*rules.Set, error) {
 	set, err := rules.ParseContext(ctx, []rules.File{{Name: "rules", Data: []byte(text)}})
 	if err != nil {
@@ -36,9 +36,9 @@ func (c *Control) Parse(ctx context.Context, text string) (*rules.Set, error) {
 	return set.On(c.instance)
 }
 
-// PushRules makes v the version of the fleet that follows after, and puts it in force here.
-// Author, Note and Text of v are given, and the text was parsed. An error is a *ConflictError,
-// a *RefusedError, or the store's, which may wrap ErrUnknown.
+// PushRules makes v the fleet's next version after the version after, and puts it in force here. v has
+// Author, Note and Text, and the text was parsed. An error is a *ConflictError, a *RefusedError, or the
+// store's, which may wrap ErrUnknown.
 func (c *Control) PushRules(ctx context.Context, v Version, after int64) (*Version, error) {
 	if why := c.unread(); why != nil {
 		return nil, why
@@ -85,8 +85,8 @@ func (c *Control) RulesVersion(ctx context.Context, number int64) (*Version, err
 	return c.readVersion(ctx, rulesDocument, number)
 }
 
-// RulesVersions are the newest versions of the pushed rules, the newest first, at most so
-// many. An error is the store's.
+// RulesVersions returns the newest versions of the pushed rules, the newest first, no more than most. An
+// error is the store's.
 func (c *Control) RulesVersions(ctx context.Context, most int) (all []*Version, err error) {
 	if why := c.unread(); why != nil {
 		return nil, why

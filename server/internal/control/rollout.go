@@ -13,10 +13,10 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Announcer is Documents by which instances announce to each other which rules they have.
+// Announcer is implemented by Documents through which instances tell each other which rules they have.
 type Announcer interface {
-	// Announce announces a text, and returns the texts that instances have announced in the
-	// last 30 seconds or so, each once, this one among them.
+	// Announce announces a text, and returns the texts that instances announced in about the last 30 seconds,
+	// each once, including this one.
 	Announce(ctx context.Context, text string) ([]string, error)
 }
 
@@ -35,24 +35,24 @@ type rollout struct {
 // otherRules are rules of other instances.
 type otherRules struct {
 	announcement
-	since time.Time // that they and ours have existed at the same time
+	since time.Time // since when they and ours have existed together
 }
 
 // announcement describes the rules of an instance.
 type announcement struct {
-	Format  int      `json:"format"`  // of what it keeps in the store; 0: before there was one
+	Format  int      `json:"format"`  // of its data in the store; 0: from before there were formats
 	Version string   `json:"version"` // of the rules
 	Rules   []string `json:"rules"`   // the first of their names, sorted
 	Count   int      `json:"count"`
 }
 
-// format is that of what instances keep in the store. It grows when older programs misread what this one
-// writes; docs/upgrades.md has what each number means.
+// format is the format of instances' data in the store. It grows when older programs would misread this one's
+// data; docs/upgrades.md explains each number.
 const format = 1
 
 const (
 	announceEvery = 10 * time.Second
-	// maxAnnounced is how many names of rules an announcement has.
+	// maxAnnounced is how many rule names an announcement has.
 	maxAnnounced = 100
 	// maxRollout is how long instances may have different rules before that is a finding: new
 	// rules reach a fleet within that time. Rules that have no name in common are probably not
@@ -94,8 +94,8 @@ func (r *rollout) follow(ctx context.Context, to Announcer) {
 	}
 }
 
-// announce does it once. If there is no answer, because of a missing permission or a failed
-// store, the known announcements stay.
+// announce announces once. If there is no answer, because of a missing permission or a failed store, the
+// known announcements stay.
 func (r *rollout) announce(ctx context.Context, to Announcer) {
 	ours := r.ours()
 	text, err := json.Marshal(ours)
@@ -145,8 +145,8 @@ func (r *rollout) take(ours string, all []string) {
 	}
 }
 
-// findings is the finding that other rules than ours have been in the namespace for longer than
-// a roll-out takes, or nothing.
+// findings has the finding that other rules have been in the namespace for longer than a roll-out takes, or
+// nothing.
 func (r *rollout) findings() []rules.Finding {
 	ours := r.ours()
 	texts := r.lasting(&ours)

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// stateFile is the file in which an instance saves its state for the next start, when the store
-// may be away: the newest versions that it has seen of the fleet's documents, and the changes
-// that the store does not have yet.
+// stateFile is the file in which an instance saves its state for the next start, when the store may be down:
+// the newest versions of the fleet's documents that it has seen, and the changes that the store does not have
+// yet.
 type stateFile struct {
 	dir    *stateDir
 	loaded time.Time // when the file was read, by the machine's clock
@@ -29,9 +29,9 @@ type stateFile struct {
 	failure atomic.Pointer[error] // why the last write failed; nil: it did not
 }
 
-// savedState is what the file holds.
+// savedState is the content of the file.
 type savedState struct {
-	// Namespace and Store are those of the fleet.
+	// Namespace and Store are the fleet's.
 	Namespace, Store string
 	// At is when the documents were last read from the store, by the time of the fleet, to
 	// within an hour.
@@ -50,14 +50,13 @@ type savedVersion struct {
 }
 
 const (
-	// refreshState is how old At becomes while the store answers.
+	// refreshState bounds the age of At while the store answers.
 	refreshState = time.Hour
-	// retryState is how long a failed write of the same state is not repeated.
+	// retryState is the pause before a failed write of the same state is repeated.
 	retryState = 5 * time.Second
-	// trustState is how long ago the documents may have been read so that the saved versions
-	// count as seen by this instance, and are written again if the store has lost them. Older
-	// versions give way to the store's: a store that was emptied on purpose must not get back
-	// what was in force long ago.
+	// trustState bounds the age of saved documents that count as seen by this instance, and are written again
+	// if the store has lost them. Older versions give way to the store's: a store that was emptied on purpose
+	// must not get back old documents.
 	trustState = 24 * time.Hour
 )
 
@@ -129,7 +128,7 @@ func (c *Control) takeState(s *savedState) error {
 			c.log.Error("a saved document cannot be read", "document", d.name, "error", err)
 			continue
 		}
-		if !c.shared { // the documents of this instance begin with it
+		if !c.shared { // this instance's documents start with it
 			v.Number = 1
 			if _, err := c.documents.Write(context.Background(), d.name, v.Number, v.data); err != nil {
 				return err
@@ -160,8 +159,8 @@ func (c *Control) readPending(texts []json.RawMessage) (all changes) {
 	return all
 }
 
-// isOld reports whether documents that were read at an instant, and saved, were too old to be
-// trusted when this instance started: by the clock of the store, once that was read.
+// isOld reports whether saved documents, read at this instant, were too old to be trusted when this instance
+// started: by the store's clock, once that was read.
 func (c *Control) isOld(read time.Time) bool {
 	if read.IsZero() {
 		return false
@@ -200,8 +199,8 @@ func (c *Control) save() error {
 	return nil
 }
 
-// savedState is the state to save, without the pending changes, which are not encoded yet. read
-// is when the documents were read.
+// savedState returns the state to save, without the pending changes, which are not encoded yet. read is when
+// the documents were read.
 func (c *Control) savedState(read time.Time) (*savedState, changes) {
 	s := &savedState{Namespace: c.namespace, Store: c.store, At: read, Documents: map[string]savedVersion{}}
 	if c.shared {
@@ -225,8 +224,8 @@ func (c *Control) unsaved(err error) {
 	c.hooks.Unsaved(err)
 }
 
-// mark is equal for equal states. It is made of the identifiers of their parts, without
-// encoding, because it is computed at each read of the documents.
+// mark is equal for equal states. It is made from the identifiers of their parts, without encoding, because
+// it is computed at each read of the documents.
 func (s *savedState) mark(pending changes) string {
 	var b strings.Builder
 	for _, name := range [...]string{controlsDocument, rulesDocument} {

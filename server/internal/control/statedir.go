@@ -20,7 +20,7 @@ type stateDir struct {
 	name string   // of the file
 }
 
-// stateHead begins a file of state; its number is that of the format. The SHA-256 of the rest follows, in hexadecimal
+// stateHead begins a state file; its number is the format's. The SHA-256 of the rest follows, in hexadecimal
 // digits, and the end of the line.
 const stateHead = stateName + "1 "
 
@@ -33,13 +33,12 @@ const maxState = 32 << 20
 var (
 	// errStateUsed means that another process uses the directory.
 	errStateUsed = errors.New("another instance uses it: each needs a directory of its own")
-	// errNoState is the error where there is no state file.
+	// errNoState means that there is no state file.
 	errNoState = errors.New("there is no state file")
 )
 
-// openStateDir opens the directory, or makes it, for the state file of the
-// fleet that of identifies. An error is a mistake in the use of the directory. failed is an
-// error of the disk: then the state can be read at most.
+// openStateDir opens or makes the directory for the state file of the fleet that of identifies. An error is a
+// mistake in the use of the directory. failed is an error of the disk: then the state can at best be read.
 func openStateDir(path string, of string) (d *stateDir, failed, err error) {
 	if !filepath.IsAbs(path) {
 		return nil, nil, fmt.Errorf("%s: want an absolute path: a relative one depends on the directory in which the program is started", path)
@@ -77,7 +76,7 @@ func openStateDir(path string, of string) (d *stateDir, failed, err error) {
 	return d, nil, nil
 }
 
-// close lets others have the directory.
+// close releases the directory for others.
 func (d *stateDir) close() {
 	if d.lock != nil {
 		_ = d.lock.Close()
@@ -85,7 +84,7 @@ func (d *stateDir) close() {
 	_ = d.root.Close()
 }
 
-// read returns what write wrote; errNoState if there is none.
+// read returns the body last written; errNoState if there is none.
 func (d *stateDir) read() ([]byte, error) {
 	info, err := d.root.Lstat(d.name)
 	switch {
@@ -124,7 +123,7 @@ func (d *stateDir) read() ([]byte, error) {
 // setAside renames an unreadable file, so that an operator can look at it.
 func (d *stateDir) setAside() error { return d.root.Rename(d.name, d.name+".bad") }
 
-// write replaces the file as a whole, or leaves it. It returns when the disk has it.
+// write replaces the file as a whole, or leaves it unchanged. It returns when the disk has it.
 func (d *stateDir) write(body []byte) error {
 	if d.lock == nil {
 		return errors.New("the directory could not be locked at the start")

@@ -10,11 +10,11 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Status is what is in force at an instant, and why.
+// Status is the state in force at an instant, and why.
 type Status struct {
 	Set      *rules.Set // the current set
 	Base     *rules.Set // the same without controls
-	Number   int64      // of the pushed rules that Base is; 0: Base is the file's
+	Number   int64      // of the pushed rules in Base; 0: Base is the file's
 	Newest   int64      // number of the newest pushed rules that were seen
 	Taken    time.Time  // when Base was taken
 	Refusal  *Refusal   // of rules that came after Base; nil: none were refused
@@ -45,7 +45,7 @@ const (
 	SourceNone  Source = "nowhere"   // until the store was read once, and nothing was saved
 )
 
-// Source is where the controls come from now. It takes no lock.
+// Source returns where the controls come from now. It takes no lock.
 func (c *Control) Source() Source {
 	switch {
 	case !c.shared || c.read.Load():
@@ -56,13 +56,13 @@ func (c *Control) Source() Source {
 	return SourceNone
 }
 
-// ClockAhead is how far the machine's clock is ahead of the store's. If that was not read,
-// known is false, and the difference is the saved one, or 0.
+// ClockAhead is how far the machine's clock is ahead of the store's. If the store's was not read, known is
+// false, and the difference is the saved one, or 0.
 func (c *Control) ClockAhead() (by time.Duration, known bool) {
 	return c.clock.ahead(), c.clock.isKnown()
 }
 
-// Status is what is in force now. Entries that have ended are left out.
+// Status returns the present state. Ended entries are left out.
 func (c *Control) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +82,8 @@ func (c *Control) Status() Status {
 	return s
 }
 
-// Changes returns the number of the version of the changes made at run time, as Status does, and
-// how many bans by hand run. It copies nothing, so it can be called often.
+// Changes returns the version number of the changes made at run time, as in Status, and the number of running
+// manual bans. It copies nothing, so it can be called often.
 func (c *Control) Changes() (version, bans int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *Control) Silences() []rules.Silence {
 	return all.Silences
 }
 
-// Problem is why an entry has no effect; empty: it has. One goroutine may use it at a time.
+// Problem says why an entry has no effect; empty: it has one. Not safe for concurrent use.
 func (s *Status) Problem(id string) string {
 	if s.why == nil { // there may be thousands of problems, and of entries
 		s.why = make(map[string]string, len(s.Problems))
@@ -152,7 +152,7 @@ func findingsOf(c *rules.Controls) (found []rules.Finding) {
 	return found
 }
 
-// ids lists some entries, of which it names the first few.
+// ids lists entries, and names the first few.
 type ids struct {
 	n     int
 	first []string

@@ -17,7 +17,7 @@ const (
 	controlsDocument = "controls"
 )
 
-// maxDocument is the size of the largest document, in bytes, as Redis takes it.
+// maxDocument is the size of the largest document, in bytes, as in Redis.
 const maxDocument = 4 << 20
 
 // Version is a version of either document.
@@ -26,23 +26,23 @@ type Version struct {
 	Author string    `json:"author"`
 	Note   string    `json:"note,omitempty"`
 	At     time.Time `json:"at"`
-	// Text is the rules file, Controls are the changes made at run time: one of them.
+	// One is given: Text, the rules file, or Controls, the changes made at run time.
 	Text     string          `json:"text,omitempty"`
 	Controls *rules.Controls `json:"controls,omitempty"`
-	// Applied are the IDs of the changes of the controls that made this version and those
-	// before it, the newest 1,000.
+	// Applied are the IDs of the changes that made this version of the controls and earlier ones, the newest
+	// 1,000.
 	Applied []string `json:"applied,omitempty"`
 
 	data   []byte // as it is stored
 	digest string // of data
 }
 
-// document is the version of a document that this instance saw last.
+// document is the version of a document last seen by this instance.
 type document struct {
 	name string
 	seen Version
-	// savedAt is when seen was read from the store, if it comes from the state file and the
-	// store was not read since; else zero.
+	// savedAt is when seen was read from the store, if it comes from the state file and the store has not
+	// been read since; else zero.
 	savedAt time.Time
 	take    func(*Version)
 }
@@ -74,8 +74,7 @@ func (v *Version) is(other *Version) bool {
 	return v.Number == other.Number && v.digest == other.digest
 }
 
-// after is the time for a version that follows v: now, but later than that of v if clocks
-// differ.
+// after is the time for a version that follows v: now, but always later than v's, even if clocks differ.
 func (v *Version) after(now time.Time) time.Time {
 	now = now.UTC()
 	if least := v.At.Add(time.Microsecond); now.Before(least) {
@@ -92,7 +91,7 @@ func (v *Version) controls() *rules.Controls {
 	return v.Controls.Clone()
 }
 
-// split separates the changes that v, or a version before it, has already from the others.
+// split separates the changes that v, or an earlier version, already has from the others.
 func (v *Version) split(waiting changes) (done, rest changes) {
 	for _, p := range waiting {
 		if slices.Contains(v.Applied, p.ID) {
@@ -104,7 +103,7 @@ func (v *Version) split(waiting changes) (done, rest changes) {
 	return done, rest
 }
 
-// apply records that v was made by all, on top of before.
+// apply records that all made v, on top of before.
 func (v *Version) apply(before *Version, all changes) {
 	v.Applied = slices.Clone(before.Applied)
 	for _, p := range all {

@@ -39,7 +39,7 @@ func New(c *config.CORS, routes []*config.Route, find func(host, path string) *c
 	return p
 }
 
-// Stated returns what the settings say of origins; nil: nothing, or that the upstreams decide.
+// Stated returns the origins in the settings; nil: none, or the upstreams decide.
 func (p *Policy) Stated() *httplimit.CORS {
 	if p == nil {
 		return nil
@@ -47,8 +47,8 @@ func (p *Policy) Stated() *httplimit.CORS {
 	return p.stated
 }
 
-// IsPreflight reports whether a request is a preflight that rules do not count unless they say so. header is
-// what the upstream gets: without it, the request would be no preflight there.
+// IsPreflight reports whether a request is a preflight that rules count only if they say so. header is the
+// header that the upstream gets; it decides whether the request is a preflight there.
 func (p *Policy) IsPreflight(method string, header http.Header) bool {
 	return p != nil && internal.IsPreflight(&http.Request{Method: method, Header: header})
 }
@@ -58,9 +58,9 @@ func (p *Policy) Answers(r *http.Request) bool {
 	return p.Stated() != nil && internal.IsPreflight(r)
 }
 
-// Handler returns next, whose own answers pages can read as the Policy says. If the Policy names the
-// origins, a preflight is answered with 204, whatever next decides: a refusal of it would hide from the page
-// the refusal of the request itself. Then next must not pass it on; see Answers.
+// Handler returns next, and lets pages read its own answers as the Policy says. If the Policy names the
+// origins, a preflight is answered with 204, whatever next decides: refusing it would hide the refusal of the
+// request itself from the page. Then next must not pass it on; see Answers.
 func (p *Policy) Handler(next http.Handler) http.Handler {
 	if p == nil {
 		return next
@@ -75,8 +75,8 @@ func (p *Policy) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Refusals returns next, whose refusals go through a proxy to pages that may read them if the Policy names
-// their origins.
+// Refusals returns next, for refusals that go through a proxy to pages: these may read them if the Policy
+// names their origins.
 func (p *Policy) Refusals(next http.Handler) http.Handler {
 	if p.Stated() == nil {
 		return next
@@ -84,7 +84,7 @@ func (p *Policy) Refusals(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, p.stated.With(r)) })
 }
 
-// of returns who may read what the server itself answers to r; nil: nobody.
+// of returns who may read the server's own answer to r; nil: nobody.
 func (p *Policy) of(r *http.Request) *httplimit.CORS {
 	if p.stated != nil {
 		return p.stated
@@ -103,9 +103,9 @@ func (p *Policy) of(r *http.Request) *httplimit.CORS {
 	return nil
 }
 
-// Passed sets in the header of a response of an upstream who may read it, if the settings say so, and that
-// they may read limits, which are the headers about limits that it has of this server. Otherwise it
-// remembers what the upstream allows. r is the request to the upstream.
+// Passed sets in the header of an upstream's response who may read it, if the settings name origins, and
+// allows reading limits, the headers about limits that this server added. Otherwise it remembers what the
+// upstream allows. r is the request to the upstream.
 func (p *Policy) Passed(route *config.Route, r *http.Request, response, limits http.Header) {
 	switch {
 	case p == nil:
@@ -116,8 +116,7 @@ func (p *Policy) Passed(route *config.Route, r *http.Request, response, limits h
 	}
 }
 
-// unseen is a ResponseWriter of an answer that nobody gets. The body of the request can be cut off
-// nevertheless.
+// unseen is a ResponseWriter whose answer is dropped. The body of the request can be cut off nevertheless.
 type unseen struct {
 	http.ResponseWriter // of the answer that the client gets
 	header              http.Header

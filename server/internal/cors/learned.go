@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxOrigins is how many origins are remembered of an upstream, and longestOrigin how long they may
-	// be: an upstream may allow every origin that it is sent.
+	// maxOrigins is how many origins are remembered for an upstream, and longestOrigin how long they may be:
+	// an upstream may allow every origin that it gets.
 	maxOrigins    = 64
 	longestOrigin = 255
 )
 
-// upstream is what the upstream of a route has allowed.
+// upstream has the origins that a route's upstream has allowed.
 type upstream struct {
 	mu      sync.Mutex
 	any     *httplimit.CORS // nil: * was not allowed
@@ -33,7 +33,7 @@ type allowance struct {
 
 var everybody = &httplimit.CORS{Origins: []string{"*"}}
 
-// allowed returns what was last allowed to an origin; nil: nothing was.
+// allowed returns what the upstream last allowed to an origin; nil: nothing.
 func (u *upstream) allowed(origin string) *httplimit.CORS {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -46,8 +46,8 @@ func (u *upstream) allowed(origin string) *httplimit.CORS {
 }
 
 // answered remembers what a response to r allows, and reports whether the page that sent r may read it. A
-// response that allows nothing changes nothing: many upstreams leave the headers out of errors, so that
-// otherwise any client could make the upstream's pages unable to read a refusal.
+// response that allows nothing changes nothing: many upstreams leave the headers out of errors, so any client
+// could otherwise keep the upstream's pages from reading refusals.
 func (u *upstream) answered(r *http.Request, response http.Header) (readable bool) {
 	origin, allowed := internal.Origin(r), response["Access-Control-Allow-Origin"]
 	credentials := slices.Equal(response["Access-Control-Allow-Credentials"], []string{"true"})
@@ -55,7 +55,7 @@ func (u *upstream) answered(r *http.Request, response http.Header) (readable boo
 	defer u.mu.Unlock()
 	switch {
 	case origin == "":
-		return len(allowed) > 0 // what is exposed cannot depend on the page
+		return len(allowed) > 0 // the exposed headers cannot depend on the page
 	case slices.Equal(allowed, []string{"*"}):
 		u.any = everybody
 		return true
@@ -68,9 +68,8 @@ func (u *upstream) answered(r *http.Request, response http.Header) (readable boo
 	return false
 }
 
-// allow remembers an origin, if need be in place of that which was allowed least often. So a client that
-// sends many origins to an upstream which allows them all displaces those of one request, not those that are
-// in use.
+// allow remembers an origin, if necessary instead of the one allowed least often. So a client that sends many
+// origins to an upstream that allows them all displaces origins of single requests, not those in use.
 func (u *upstream) allow(origin string, credentials bool) {
 	i := slices.IndexFunc(u.origins, func(a allowance) bool { return a.origin == origin })
 	if i >= 0 && u.origins[i].policy.Credentials == credentials {

@@ -1,5 +1,4 @@
-// Package http2conn bounds what an HTTP/2 client may do with a connection, below a server of any
-// make, and above TLS.
+// Package http2conn bounds what an HTTP/2 client may do with a connection, below any server and above TLS.
 package http2conn
 
 import (
@@ -12,10 +11,9 @@ import (
 	"time"
 )
 
-// An HTTP/2 client may send spareFrames that carry nothing, such as a PING or empty DATA, and
-// sparePerSecond more each second. Each request and each frame of a response earns it
-// framesEarned more, up to mostSpare. That is far more than clients use to acknowledge what
-// they read.
+// An HTTP/2 client may send spareFrames without content, such as a PING or empty DATA, and sparePerSecond
+// more each second. Each request and each frame of a response earns it framesEarned more, up to mostSpare.
+// That is far more than clients need for acknowledgements.
 const (
 	spareFrames    = 1_000
 	sparePerSecond = 100
@@ -23,19 +21,19 @@ const (
 	mostSpare      = 10_000
 )
 
-// A client may reset mostResets streams, and resetsPerSecond more each second. Each answer that
-// begins earns it another one. So only a connection most of whose streams are given up before they
-// are answered is ended; a client with a short timeout whose server is slow may go on for long.
+// A client may reset mostResets streams, and resetsPerSecond more each second. Each answer that begins earns
+// it one more. So a connection is ended only if most of its streams are reset before their answer begins; a
+// client with a short timeout and a slow server may go on for long.
 const (
 	mostResets      = 10_000
 	resetsPerSecond = 1_000
 )
 
-// Bounds are what is told about a connection that is ended.
+// Bounds has the header timeout, and functions that report why a connection was ended.
 type Bounds struct {
 	HeaderTimeout time.Duration // for a client to send the headers of a request
-	// Each is called when a connection is ended: its client did not end the headers of a request
-	// in time, sent too many frames without use, or reset too many streams.
+	// The matching one is called when a connection is ended: its client did not end a request's headers in
+	// time, sent too many useless frames, or reset too many streams.
 	SlowHeaders, Frames, Resets func()
 }
 
@@ -48,19 +46,19 @@ type Conn struct {
 	bounds Bounds
 	read   io.Reader
 
-	// What was read. One goroutine at a time uses these.
+	// The state of reading. One goroutine at a time uses these.
 	preface string // the part of it that has not arrived
 	passOn  bool   // the preface
 	in      frames
 	block   bool      // headers have begun and not ended
 	blocks  int       // number of header blocks that began
 	timed   int       // the block that the timer is for
-	spare   int64     // frames that may still carry nothing
+	spare   int64     // frames without content that may still come
 	resets  int64     // resets that may still come
 	refills time.Time // when spare and resets were last refilled by time
 
-	out      frames       // what was written; one goroutine at a time uses it
-	earned   atomic.Int64 // for spare, by what was written
+	out      frames       // the frames written; one goroutine at a time uses it
+	earned   atomic.Int64 // for spare, by frames written
 	answered atomic.Int64 // headers that were written
 
 	timer struct {
@@ -70,7 +68,7 @@ type Conn struct {
 }
 
 // Watch returns c watched, for a server that reads the preface itself. Close must be called when the
-// connection has ended, and also ends what Watch began.
+// connection has ended; it also ends the watching.
 func (b Bounds) Watch(c net.Conn) *Conn {
 	w := b.AfterPreface(c, Preface)
 	w.passOn = true
@@ -78,8 +76,8 @@ func (b Bounds) Watch(c net.Conn) *Conn {
 	return w
 }
 
-// AfterPreface is Watch for a server to which the preface is not passed on. preface is the part of
-// Preface that has not arrived.
+// AfterPreface is Watch for a server that must not get the preface. preface is the part of Preface that has
+// not arrived.
 func (b Bounds) AfterPreface(c net.Conn, preface string) *Conn {
 	w := &Conn{Conn: c, bounds: b, preface: preface, spare: spareFrames, resets: mostResets, refills: time.Now()}
 	w.read = bufio.NewReaderSize(wire{w}, 4<<10) // net/http reads frames in pieces of 9 bytes and the rest
@@ -95,7 +93,7 @@ func (w *Conn) Close() error {
 	return w.Conn.Close()
 }
 
-// wire reads from the connection, and counts what it read.
+// wire reads from the connection, and counts the frames read.
 type wire struct{ w *Conn }
 
 func (r wire) Read(b []byte) (int, error) {
@@ -156,8 +154,8 @@ func (w *Conn) Write(b []byte) (int, error) {
 			answered++
 		}
 	}, func(f *frames) {
-		// Undo what the headers of a malformed request earned. A request that was answered
-		// before its body arrived is reset without an error.
+		// Take back what the headers of a malformed request earned. A request that was answered before its
+		// body arrived is reset without an error.
 		if f.head[3] == frameReset && f.last != noError {
 			earned -= framesEarned + 1
 		}
@@ -175,7 +173,7 @@ func (w *Conn) frameCame(f *frames) {
 	padded := f.has(flagPadded)
 	switch f.head[3] {
 	case frameData:
-		if f.left > 0 && !(padded && f.left <= 256) { // all of which may be padding
+		if f.left > 0 && !(padded && f.left <= 256) { // all of it may be padding
 			return
 		}
 	case frameHeaders:
@@ -207,8 +205,7 @@ func (w *Conn) frameEnded(f *frames) {
 	}
 }
 
-// time starts the timer for headers that have begun and not ended. That is rare, because most
-// arrive in one piece.
+// time starts the timer for headers that have begun and not ended. That is rare: most arrive in one piece.
 func (w *Conn) time() {
 	switch {
 	case w.block && w.timed != w.blocks:

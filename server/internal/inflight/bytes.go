@@ -21,8 +21,8 @@ type Bytes struct {
 	uncounted int64
 }
 
-// NewBytes bounds requests to so many bytes; 0: any number. client is the address that a
-// request is counted for.
+// NewBytes bounds requests to this many bytes; 0: any number. client is the address for which a request
+// counts.
 func NewBytes(bytes int64, client func(*http.Request) netip.Addr) *Bytes {
 	b := &Bytes{client: client, uncounted: bytes / 2 / mostHeaders}
 	if bytes > 0 {
@@ -31,13 +31,13 @@ func NewBytes(bytes int64, client func(*http.Request) netip.Addr) *Bytes {
 	return b
 }
 
-// NewUndivided bounds bodies to so many bytes, of which one client can take all.
+// NewUndivided bounds bodies to this many bytes. One client can take all of them.
 func NewUndivided(bytes int64) *Bytes { return &Bytes{room: room.Undivided(bytes)} }
 
 const (
-	// mostHeaders is the memory that 64 KiB of headers take if they are few.
+	// mostHeaders is the memory of 64 KiB of headers in few lines.
 	mostHeaders = 72 << 10
-	// headerLine is the memory that a header line takes besides its text.
+	// headerLine is the memory of a header line beside its text.
 	headerLine = 128
 	// readFactor is the memory that a byte of a body takes while it is read into a buffer that
 	// grows.
@@ -50,8 +50,8 @@ var ErrNoRoom = errors.New("no room for more bytes in flight")
 // Taken is how many bytes are taken, without uncounted headers.
 func (b *Bytes) Taken() int64 { return b.room.Taken() }
 
-// Headers takes the memory of the headers of r, if so many requests are in flight that headers
-// are counted. ok is false if there is no room.
+// Headers takes the memory of r's headers, if enough requests are in flight for headers to be counted. ok is
+// false if there is no room.
 func (b *Bytes) Headers(r *http.Request, inFlight int64) (held room.Place, ok bool) {
 	if b.room == nil || inFlight <= b.uncounted {
 		return held, true
@@ -92,7 +92,7 @@ func (s *Share) Take(n int64) error {
 	return ErrNoRoom
 }
 
-// Refund returns all of it.
+// Refund returns the whole share.
 func (s *Share) Refund() {
 	s.of.Refund(s.held)
 	s.held = room.Place{}

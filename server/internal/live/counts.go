@@ -45,8 +45,8 @@ func (c *RuleCounts) Refused() int64 { return c[Limited] + c[Warned] + c[Banned]
 // Decided is how many requests the rule decided. In shadow mode it decides none.
 func (c *RuleCounts) Decided() int64 { return c[Allowed] + c[Limited] + c[Warned] + c[Banned] }
 
-// Applied is how many requests the rule applied to. In shadow mode only those that it would have refused
-// are known.
+// Applied is to how many requests the rule applied. In shadow mode only those that it would have refused are
+// known.
 func (c *RuleCounts) Applied() int64 { return c.Decided() + c[Beside] }
 
 // Indexes of Counts.Store.
@@ -60,13 +60,13 @@ const (
 
 // Counts are counters of an instance or of a fleet. They only grow.
 type Counts struct {
-	// Outcomes are requests that were decided. Each is counted here, also if Rules has it.
+	// Outcomes are decided requests. Each is counted here, even if Rules has it.
 	Outcomes [len(Outcomes)]int64  `json:"outcomes"`
 	Rules    map[string]RuleCounts `json:"rules"`
-	// All is the sum of all rules, also of those that are no longer in force.
+	// All is the sum of all rules, including those no longer in force.
 	All   RuleCounts        `json:"all"`
 	Store [storeKinds]int64 `json:"store"`
-	// DecideTimes are the times to decide a request, StoreTimes those of calls of the store.
+	// DecideTimes are the times to decide a request, StoreTimes the times of calls of the store.
 	DecideTimes Histogram `json:"decide_times"`
 	StoreTimes  Histogram `json:"store_times"`
 }
@@ -105,8 +105,8 @@ func (c *Counts) clone() *Counts {
 	return &copied
 }
 
-// increase returns by how much the counters grew from before to now. again says that a counter
-// which is lower now began again at 0; else it did not grow. Rules that did not grow are left out.
+// increase returns by how much the counters grew from before to now. again: a counter that is lower now
+// started again at 0; otherwise it did not grow. Rules that did not grow are left out.
 func increase(now, before *Counts, again bool) *Counts {
 	var grown Counts
 	grew(grown.Outcomes[:], now.Outcomes[:], before.Outcomes[:], again)
@@ -152,7 +152,7 @@ func (c *Counts) byRules() {
 	}
 }
 
-// keep drops the rules that are not in of.
+// keep drops rules that are not in of.
 func (c *Counts) keep(of map[string]RuleCounts) {
 	maps.DeleteFunc(c.Rules, func(name string, _ RuleCounts) bool {
 		_, has := of[name]
@@ -160,7 +160,7 @@ func (c *Counts) keep(of map[string]RuleCounts) {
 	})
 }
 
-// gauges are numbers of now, by rule. They are not negative.
+// gauges are present numbers, by rule. They are not negative.
 type gauges map[string]int64
 
 // plus returns the sums of g and h. It may change g.
@@ -208,7 +208,7 @@ func (h *Histogram) UnmarshalJSON(data []byte) error {
 
 var errCounts = errors.New("these are not counts")
 
-// maxCount bounds counts from other instances, so that sums of them do not overflow.
+// maxCount bounds counts from other instances, so that their sums do not overflow.
 const maxCount = 1 << 50
 
 // unmarshalCounts returns how many counts data has.

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// busiest is how many rules a Live has at most.
+	// busiest is the most rules in a Live.
 	busiest = 12
 	// maxEvent is the length of the longest event, in bytes. Rules that do not fit are left
 	// out, the least busy first.
 	maxEvent = 2000
 )
 
-// Now returns how things are now. If rule is not empty, it has the numbers of that rule, too.
-// The result is shared: it must not be changed.
+// Now returns the present state. If rule is not empty, it has the numbers of that rule, too. The result is
+// shared: it must not be changed.
 func (l *Live) Now(rule string) *adminapi.Live {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,11 +11,10 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// The instances of a fleet report their counters as parts of the report "live". One of them,
-// which has the claim "live", adds up what all have counted and reports the sum, which the
-// others read. So each instance makes two or three small calls every 2 seconds, however many
-// there are. The sum goes on from the last one when another instance takes over; what was
-// counted in the seconds between is lost.
+// The instances of a fleet report their counters as parts of the report "live". One of them, which has the
+// claim "live", adds up all counters and reports the sum, which the others read. So each instance makes two
+// or three small calls every 2 seconds, however many there are. When another instance takes over, it
+// continues from the last sum; the counts of the seconds between are lost.
 
 const (
 	partsName = "live"
@@ -25,26 +24,24 @@ const (
 
 	exchangeEvery = 2 * time.Second
 	callTimeout   = 1500 * time.Millisecond
-	// An instance that is idle reports every idleEvery. Its report is kept for reportKeep.
+	// An idle instance reports every idleEvery. Its report is kept for reportKeep.
 	idleEvery  = 6 * time.Second
 	reportKeep = 15 * time.Second
 	claimKeep  = 6 * time.Second
-	// overdue is when an instance that has seen no new sum tries to become the one that
-	// adds up.
+	// overdue is after how long without a new sum an instance tries to become the one that adds up.
 	overdue = 5 * time.Second
-	// stale is when it goes on with its own numbers.
+	// stale is after how long it uses its own numbers.
 	stale = 12 * time.Second
-	// fleetWindow is the time of which a fleet's rates are the mean.
+	// fleetWindow is the time over which a fleet's rates are the mean.
 	fleetWindow = 6 * time.Second
-	// forgetAfter is how long the counters of an instance are remembered that no longer
-	// reports them.
+	// forgetAfter is how long the counters of an instance that no longer reports are remembered.
 	forgetAfter = 5 * time.Minute
 	// maxRuleBytes bounds the rules in a report. If there are more, the last by name are
 	// left out; their requests are still in the outcomes.
 	maxRuleBytes = 200 << 10
 )
 
-// report is what an instance reports of itself.
+// report is an instance's report about itself.
 type report struct {
 	Host     string             `json:"host"`
 	Program  string             `json:"program"`
@@ -61,7 +58,7 @@ type report struct {
 	Counters Counts             `json:"counters"`
 }
 
-// sum is what an instance reports of the fleet.
+// sum is an instance's report about the fleet.
 type sum struct {
 	By        string `json:"by"` // the ID of the instance
 	Number    int64  `json:"number"`
@@ -73,10 +70,10 @@ type sum struct {
 	Counters  Counts `json:"counters"`
 }
 
-// maxDown bounds what an instance reports of its outage, in ms.
+// maxDown bounds an instance's reported outage, in ms.
 const maxDown = int64(100 * 365 * 24 * time.Hour / time.Millisecond)
 
-// down is for how long the store has been away for an instance that has missed it longest.
+// down is for how long the store has been down, at the instance that has missed it longest.
 func (s *sum) down() time.Duration {
 	return time.Duration(min(max(s.Down, 0), maxDown)) * time.Millisecond
 }
@@ -129,8 +126,8 @@ func bounded(c *Counts) Counts {
 	return short
 }
 
-// boundedHolds are the holds of rules that hold something now, as many as fit into a report: what
-// bounds the rules in it bounds these by a quarter.
+// boundedHolds are the holds of rules that hold something now, as many as fit into a report: a quarter of the
+// bound of its rules.
 func (s *State) boundedHolds() gauges {
 	var short gauges
 	bytes := 0
@@ -147,7 +144,7 @@ func (s *State) boundedHolds() gauges {
 	return short
 }
 
-// holdsNow are the requests that hold something, by rule, in the fleet. The lock is held.
+// holdsNow are the fleet's requests that hold something, by rule. The lock is held.
 func (l *Live) holdsNow() map[string]int64 {
 	if l.inFleet() {
 		return l.sum.Holds
@@ -170,25 +167,25 @@ func (l *Live) saw(s *sum) {
 	was := l.inFleet()
 	over := now.Sub(l.sumAt)
 	l.sum, l.sumAt = s, now
-	// Otherwise this instance has taken its own numbers for that time.
+	// Otherwise this instance has used its own numbers for that time.
 	if !was || !l.inFleet() {
 		return
 	}
 	if before.By == s.By && s.Up > before.Up {
 		over = min(time.Duration(s.Up-before.Up)*time.Millisecond, over+exchangeEvery)
 	}
-	// Another instance that adds up goes on from the sum that it has read, which may be older.
+	// If another instance adds up now, it continues from the sum that it has read, which may be older.
 	grown := increase(&s.Counters, &before.Counters, before.By == s.By)
 	l.took(growth{grown, over}, fleetWindow)
 	l.all.keep(s.Counters.Rules)
 }
 
-// exchange is the part of an instance in the exchange of reports. One goroutine uses it.
+// exchange is an instance's part in the exchange of reports. Not safe for concurrent use.
 type exchange struct {
 	*Live
 	collector *collector // nil: another instance adds up
 	reported  time.Time
-	last      Counts // that were reported
+	last      Counts // as reported
 	holds     map[string]int64
 }
 
@@ -209,7 +206,7 @@ func (l *Live) exchangeUntilDone(ctx context.Context) {
 	}
 }
 
-// leave lets others know that this instance is gone, instead of letting its report expire.
+// leave tells others that this instance is gone, instead of letting its report expire.
 func (x *exchange) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout/3)
 	defer cancel()
@@ -253,8 +250,7 @@ func (x *exchange) report(ctx context.Context) error {
 		x.mu.Unlock()
 		return nil
 	}
-	// Rules that are gone are dropped no sooner, so that one that comes back goes on from what was
-	// reported.
+	// Removed rules are dropped only now, so that one that comes back continues from its reported counts.
 	x.own.keep(x.read.Rules)
 	r, own, holds := x.reportNow(), x.own.clone(), x.state.Holds
 	x.mu.Unlock()
@@ -324,13 +320,13 @@ func (x *exchange) collect(ctx context.Context) error {
 	return nil
 }
 
-// collector adds up what the instances of a fleet have counted.
+// collector adds up the counters of a fleet's instances.
 type collector struct {
 	number int64
 	total  Counts
 	at     time.Time // of the last sum
 	from   map[string]*collected
-	// Until then, instances of the sum before may not have reported since the store lost theirs.
+	// Until then, instances of the previous sum may not have reported since the store lost their reports.
 	before *sum // nil: there was none
 	until  time.Time
 }
@@ -346,7 +342,7 @@ type collected struct {
 	changed  time.Time // when that was first seen
 }
 
-// newCollector goes on from a sum that was made at that time; nil: from nothing.
+// newCollector continues from a sum that was made at that time; nil: from nothing.
 func newCollector(from *sum, at, now time.Time) *collector {
 	c := &collector{at: at, from: map[string]*collected{}, before: from, until: now.Add(idleEvery + exchangeEvery)}
 	if from != nil {
@@ -355,9 +351,8 @@ func newCollector(from *sum, at, now time.Time) *collector {
 	return c
 }
 
-// add adds what the reports have more than the last. An instance that is not known counts from
-// its start if that was after the last sum. If it is older, what it has counted before is in an
-// earlier sum, or happened before there was one.
+// add adds the growth of the reports since the last. An unknown instance counts from its start if that was
+// after the last sum. If it is older, its counts so far are in an earlier sum, or are from before the first.
 func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
 	left := int64(0)
 	for id, text := range parts {
@@ -394,9 +389,9 @@ func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
 	return s
 }
 
-// present counts the instances that are there, and drops the rules that none of them has. An
-// instance whose report is missing counts until the report would have ended: a flush of the store
-// has lost it, and the instance reports again soon. left is how many said that they have left.
+// present counts the present instances, and drops rules that none of them has. An instance whose report is
+// missing counts until the report would have expired: a flush of the store may have lost it, and the instance
+// reports again soon. left is how many have said that they left.
 func (c *collector) present(now time.Time, left int64) *sum {
 	s := &sum{}
 	inForce := map[string]RuleCounts{}

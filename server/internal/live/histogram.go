@@ -10,7 +10,7 @@ import (
 // Bounds are the upper bounds of a Histogram's buckets, in seconds; the last bucket has none.
 var Bounds = promlimit.DefaultBuckets
 
-// Histogram counts durations, each in the first bucket that has room for it.
+// Histogram counts durations, each in the first bucket whose bound is not below it.
 type Histogram [len(Bounds) + 1]int64
 
 // Total is the number of all durations.
@@ -21,9 +21,8 @@ func (h *Histogram) Total() (n int64) {
 	return n
 }
 
-// Quantile returns an estimate, in seconds, of the duration that the share q of all does not
-// exceed: linear in the bucket, as histogram_quantile of Prometheus estimates it. The last
-// bucket counts as its lower bound. 0: there are none.
+// Quantile estimates, in seconds, the duration that the share q of all does not exceed: linear in the bucket,
+// like Prometheus' histogram_quantile. The last bucket counts as its lower bound. 0: there are none.
 func (h *Histogram) Quantile(q float64) float64 {
 	rank := q * float64(h.Total())
 	if rank == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// knownInstances are the instances as they were read last, for all callers of about a second.
+// knownInstances are the instances as last read, for all callers within about a second.
 type knownInstances struct {
 	sync.Mutex
 	all []adminapi.Instance

@@ -1,9 +1,9 @@
-// Package live keeps how busy an instance and its fleet are now, and were in the last 15
-// minutes: requests by rule and outcome, calls of the store, and their times.
+// Package live keeps the load of an instance and its fleet, now and in the last 15 minutes: requests by rule
+// and outcome, calls of the store, and their times.
 //
 // An instance reads its own counters each second. The instances of a fleet report theirs to
-// each other; see fleet.go. Callers get the fleet's numbers, or those of this instance
-// while the others cannot be read. Nothing here costs a request anything.
+// each other; see fleet.go. Callers get the fleet's numbers, or this instance's while the others cannot be
+// read. Requests pay nothing for this.
 package live
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/stintdev/stint/server/internal/reports"
 )
 
-// Options say what a Live reads. All but Reports and Failed must be given.
+// Options are the sources of a Live. All but Reports and Failed must be given.
 type Options struct {
 	// ID names this instance in reports. Host is the name of the machine, Program the name
 	// and version of the program.
@@ -31,7 +31,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// State is what an instance knows of itself beside its counters.
+// State is an instance's own state beside its counters.
 type State struct {
 	Decides, Breaker string // as in adminapi.StoreStatus
 	Down             time.Duration
@@ -41,26 +41,25 @@ type State struct {
 	Bans             int64  // by penalties, that this instance imposed
 	ManualBans       int64  // the same at every instance
 	Firing           int64  // alerts
-	// Holds are requests through this instance that hold units now, by rule. It is not
-	// changed any more.
+	// Holds are requests through this instance that hold units now, by rule. The map must not be changed.
 	Holds map[string]int64
 }
 
 // Totals are the counters of a fleet.
 type Totals struct {
-	// Counts have grown since this instance started, by what it learned of. They never
-	// decrease, except that rules which are no longer in force are dropped.
+	// Counts are the known counts since this instance started. They never decrease, except that rules no
+	// longer in force are dropped.
 	Counts
 	At time.Time // by this machine's clock
-	// Bans are those by penalties that run now, and those by hand.
+	// Bans are the running bans, by penalties and manual.
 	Bans int64
 	// Holds are requests that hold units now, by rule. It must not be changed.
 	Holds map[string]int64
-	// Down is for how long the store has been away, at the instance that has missed it longest; 0: it
+	// Down is for how long the store has been down, at the instance that has missed it longest; 0: it
 	// decides.
 	Down time.Duration
-	// Instances is how many are counted. Whole is false while others cannot be counted, if
-	// there are any: before the first sum of the fleet, and while the store is away.
+	// Instances is how many are counted. Whole is false while other instances, if any, cannot be counted:
+	// before the fleet's first sum, and while the store is down.
 	Instances int64
 	Whole     bool
 }
@@ -75,7 +74,7 @@ type Live struct {
 	known   knownInstances
 
 	mu     sync.Mutex
-	read   *Counts   // what Count returned last
+	read   *Counts   // the last result of Count
 	readAt time.Time // zero: never
 	own    Counts    // of this instance since its start
 	ownNow recent
@@ -106,9 +105,8 @@ func New(o Options) *Live {
 // Close ends all streams, and Run.
 func (l *Live) Close() { l.end.Do(func() { close(l.done) }) }
 
-// Run reads the counters each second, and exchanges reports with the fleet every 2 seconds,
-// until ctx is done or l closed. Without it, there are only numbers since the last call, and
-// those of this instance.
+// Run reads the counters each second, and exchanges reports with the fleet every 2 seconds, until ctx is done
+// or l closed. Without it, there are only this instance's numbers since the last call.
 func (l *Live) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -159,11 +157,11 @@ func (l *Live) step() {
 		l.took(growth{grown, now.Sub(since)}, tick)
 		l.all.keep(read.Rules)
 	}
-	// An instance that is idle, or waits for the fleet's numbers, has no gaps in its series.
+	// So an instance that is idle, or waits for the fleet's numbers, has no gaps in its series.
 	l.series.begin(now)
 }
 
-// took takes what happened since the last numbers. The lock is held.
+// took adds the growth since the last numbers. The lock is held.
 func (l *Live) took(g growth, window time.Duration) {
 	l.all.add(g.counts)
 	l.now.add(g, window)
@@ -192,7 +190,7 @@ func (l *Live) Series(rule string) *adminapi.Series {
 	return l.series.show(rule)
 }
 
-// growth is by how much counters grew in a time.
+// growth is the growth of counters in a time.
 type growth struct {
 	counts *Counts
 	over   time.Duration
@@ -205,7 +203,7 @@ type recent struct {
 	over time.Duration
 }
 
-// add adds g, and drops what is older than window, as far as at least g stays.
+// add adds g, and drops growths older than window, but never g.
 func (r *recent) add(g growth, window time.Duration) {
 	r.all = append(r.all, g)
 	over := time.Duration(0)

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// outageEnds is how long a store must have been there until its outage is over. One that comes and
-// goes has one outage.
+// outageEnds is how long a store must be up until its outage is over. A store that goes up and down has one
+// outage.
 const outageEnds = 10 * time.Second
 
-// Outage tells for how long a store has been away. It may be used from many goroutines at once. The
-// zero Outage is one that has not begun.
+// Outage measures how long a store has been down. It may be used from many goroutines at once. The zero
+// Outage has not begun.
 type Outage struct {
 	mu          sync.Mutex
-	began, last time.Time // that the store was seen to be away; began is zero if it is not
+	began, last time.Time // when the store was seen down; began is zero if it is up
 }
 
-// Note notes whether the store is away at now, and returns for how long it has been: 0 if it is
-// there, else at least 1 ms. An instant before the last one counts as that.
+// Note records whether the store is down at now, and returns for how long it has been: 0 if it is up, else at
+// least 1 ms. An instant before the last one counts as the last one.
 func (o *Outage) Note(now time.Time, away bool) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

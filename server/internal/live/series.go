@@ -20,8 +20,8 @@ var plotted = [...]struct {
 	of   int
 }{{"allowed", Allowed}, {"limited", Limited}, {"warned", Warned}, {"banned", Banned}, {"shadow", Shadow}, {"beside", Beside}}
 
-// series are the counts of the last minutes, by steps. Step n begins n Steps after 1970, and
-// has the place n % Steps.
+// series has the counts of the last minutes, by steps. Step n begins n*Step after 1970, and has the place n %
+// Steps.
 type series struct {
 	first, last int64 // steps; last is 0 if there is none
 	outcomes    [Steps][len(Outcomes)]float32
@@ -36,7 +36,7 @@ type ruleSeries struct {
 
 func stepOf(t time.Time) int64 { return t.UnixNano() / int64(Step) }
 
-// add spreads what happened in the time before at over the steps of that time.
+// add spreads counts over the steps of the period that ended at at and was over long.
 func (s *series) add(at time.Time, over time.Duration, more *Counts) {
 	from := at.Add(-over)
 	if s.last == 0 {
@@ -73,7 +73,7 @@ func (s *series) addTo(n int64, share float32, more *Counts) {
 	}
 }
 
-// advance empties the steps after the last up to n.
+// advance clears the steps after the last one, up to n.
 func (s *series) advance(n int64) {
 	for i := max(s.last+1, n-Steps+1); i <= n; i++ {
 		s.outcomes[i%Steps], s.times[i%Steps] = [len(Outcomes)]float32{}, [len(Bounds) + 1]float32{}

@@ -9,7 +9,7 @@ import (
 const (
 	// MaxStreams is how many streams of events there are at once.
 	MaxStreams = 100
-	// maxStreamsOfOne is how many of them one caller may have, so that others find a place.
+	// maxStreamsOfOne is how many of them one caller may have, so that there is room for others.
 	maxStreamsOfOne = MaxStreams * 3 / 4
 	// writeTimeout is how long a client may take to make room for an event.
 	writeTimeout = 10 * time.Second

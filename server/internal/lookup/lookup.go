@@ -29,9 +29,8 @@ type Lookup struct {
 	Probe func(context.Context) error
 }
 
-// Timeout bounds how long a View waits for the store in total. It is longer than the deadline
-// of a decision, because a person would rather wait than see less, and short enough that nobody
-// notices.
+// Timeout bounds how long a View waits for the store in total. It is longer than a decision's deadline,
+// because a person would rather wait than see less, and still short enough not to be noticed.
 const Timeout = 250 * time.Millisecond
 
 // View looks keys up for one call. One goroutine may use it.
@@ -39,7 +38,7 @@ type View struct {
 	*Lookup
 	ctx   context.Context
 	close context.CancelFunc
-	err   error // why the store is not called, or no longer; nil: it is
+	err   error // why the store is not called (any more); nil: it is
 }
 
 // View is a View that calls the store, unless that is known not to decide. Close it.
@@ -52,14 +51,14 @@ func (l *Lookup) View(ctx context.Context) *View {
 	return v
 }
 
-// Close lets go of what v holds.
+// Close releases v.
 func (v *View) Close() { v.close() }
 
-// StoreError is why v shows the counts of this instance; nil: it shows the store's.
+// StoreError is why v shows this instance's counts; nil: it shows the store's.
 func (v *View) StoreError() error { return v.err }
 
-// turn reports whether this instance can answer when the store failed with err. If so, it
-// answers from now on.
+// turn reports whether this instance can answer after the store failed with err. If so, it answers from then
+// on.
 func (v *View) turn(err error) bool {
 	if !v.Fleet.IsLayered() || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, fleet.ErrBroken) {
 		return false
@@ -68,7 +67,7 @@ func (v *View) turn(err error) bool {
 	return true
 }
 
-// Look stores in out the answer to each ask of r, all of one key, by itself. It takes nothing.
+// Look stores the answer to each ask of r, all of one key, separately in out. It takes nothing.
 func (v *View) Look(r *stint.Request, out []stint.Decision) error {
 	if v.err == nil {
 		err := internal.DryRun(v.ctx, v.Limiter.Store, r, out)
@@ -79,12 +78,12 @@ func (v *View) Look(r *stint.Request, out []stint.Decision) error {
 	return v.Fleet.Look(r, out)
 }
 
-// Try is what Take of the store would answer now. It takes nothing and counts no violation. If the
-// store does not answer, asks are decided by their OnError; an error wraps ErrDenied if that denies.
+// Try returns the answer that Take of the store would give now. It takes nothing and counts no violation. If
+// the store does not answer, asks are decided by their OnError; an error wraps ErrDenied if that denies.
 func (v *View) Try(r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	before := v.err
 	d, err := v.try(r, out)
-	if before == nil && v.err != nil { // what was read of the store before it failed does not fit the rest
+	if before == nil && v.err != nil { // data read from the store before it failed does not fit the rest
 		d, err = v.try(r, out)
 	}
 	return d, err
@@ -112,8 +111,8 @@ func (v *View) try(r *stint.Request, out []stint.Decision) (stint.Decision, erro
 	return answer, nil
 }
 
-// lookAll is Look of the asks that have a limit. Of those that the store would have to decide and
-// does not, it stores what is decided in its place.
+// lookAll is Look for the asks that have a limit. For asks that the store would have to decide and does not,
+// it stores the decision made in its place.
 func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
 	places := map[string][]int{} // by key, because Look must not ask several nodes of a Cluster
 	for i := range r.Asks {
@@ -147,8 +146,8 @@ func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
 	return nil
 }
 
-// sentence returns the longest ban that runs; or else the ask by whose penalty one violation more
-// would have the gravest consequence, and that. nil: none of out is a violation.
+// sentence returns the longest running ban; or else the ask under whose penalty one more violation would have
+// the gravest consequence, and that consequence. nil: none of out is a violation.
 func (v *View) sentence(r *stint.Request, out []stint.Decision) (running stint.Decision, by *stint.Ask, came algo.Punishment, err error) {
 	type record struct {
 		key     string
@@ -168,7 +167,7 @@ func (v *View) sentence(r *stint.Request, out []stint.Decision) (running stint.D
 		if known.BanLeft > running.BanLeft {
 			running = internal.Banned(a, known.BanLeft.Microseconds())
 		}
-		if internal.Blamed(r.Asks, out, a).Limit == nil { // nothing refuses that counts for it
+		if internal.Blamed(r.Asks, out, a).Limit == nil { // no refusal counts for it
 			continue
 		}
 		if next := internal.Sentence(a.Penalty, &known); by == nil || next.Graver(&came) {
@@ -191,7 +190,7 @@ func (v *View) Record(key string, p *stint.Penalty) (stint.Record, error) {
 	return v.Local.Record(v.ctx, key, p)
 }
 
-// Stored is what the store has of a key under limits; nil: unknown.
+// Stored is the store's record of a key under limits; nil: unknown.
 func (v *View) Stored(key string, limits []*stint.Limit) []stint.Stored {
 	if v.err != nil {
 		return nil
@@ -207,7 +206,7 @@ func (v *View) Stored(key string, limits []*stint.Limit) []stint.Stored {
 	return all
 }
 
-// Holds is what requests hold of key under limits, as the store has it; nil: nothing, or unknown.
+// Holds are the holds of key under limits in the store; nil: none, or unknown.
 func (v *View) Holds(key string, limits []*stint.Limit) []stint.Hold {
 	if v.err != nil {
 		return nil
@@ -219,7 +218,7 @@ func (v *View) Holds(key string, limits []*stint.Limit) []stint.Hold {
 	return all
 }
 
-// Holds is what requests hold of key under those of limits that are held, the oldest first.
+// Holds are the holds of key under the held ones of limits, the oldest first.
 func Holds(ctx context.Context, s stint.Store, key string, limits []*stint.Limit) ([]stint.Hold, error) {
 	limits = slices.DeleteFunc(slices.Clone(limits), func(l *stint.Limit) bool { return !l.IsHeld() })
 	holder, ok := stint.As[stint.Holder](s)
@@ -227,13 +226,13 @@ func Holds(ctx context.Context, s stint.Store, key string, limits []*stint.Limit
 		return nil, nil
 	}
 	all, err := holder.Held(ctx, key, limits)
-	slices.SortFunc(all, func(a, b stint.Hold) int { return bytes.Compare(a.ID[:], b.ID[:]) }) // which begin with their time
+	slices.SortFunc(all, func(a, b stint.Hold) int { return bytes.Compare(a.ID[:], b.ID[:]) }) // IDs begin with their time
 	return all, err
 }
 
-// Banned calls yield for each ban by penalty, until it returns false. If the store fails
-// meanwhile, it calls again, and begins anew with the bans that this instance knows. ctx bounds
-// it, in place of Timeout, because it reads all of the store.
+// Banned calls yield for each ban by penalty, until it returns false. If the store fails meanwhile, it calls
+// again, and starts over with the bans that this instance knows. ctx bounds it instead of Timeout, because it
+// reads all of the store.
 func (v *View) Banned(ctx context.Context, again func(), yield func(stint.Record) bool) error {
 	if v.err == nil && v.Fleet.IsLayered() { // reading all of it would hang until ctx ends
 		if err := v.Probe(v.ctx); err != nil {
@@ -263,8 +262,8 @@ func each(all func(func(stint.Record, error) bool), yield func(stint.Record) boo
 	return nil
 }
 
-// Limit is the state of the key under the limit of a decision of Look: if this instance
-// answers, under its share of it.
+// Limit is the state of the key under the limit of a decision of Look; if this instance answers, under its
+// share of the limit.
 func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
 	capacity := d.Limit.Capacity()
 	if v.err != nil {
@@ -274,7 +273,7 @@ func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
 	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Held: d.Held, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds(), Windows: windowsAround(d.Limit, time.Now())}
 }
 
-// windowsAround are those of adminapi.LimitState.Windows at now.
+// windowsAround returns adminapi.LimitState.Windows at now.
 func windowsAround(l *stint.Limit, now time.Time) []time.Time {
 	if l.Spec().Calendar.Unit == 0 {
 		return nil
@@ -284,7 +283,7 @@ func windowsAround(l *stint.Limit, now time.Time) []time.Time {
 	return []time.Time{start, end, after}
 }
 
-// CountedBy says in an answer whose counts it has.
+// CountedBy says whose counts an answer has.
 func (v *View) CountedBy() adminapi.CountedBy {
 	if v.err == nil {
 		return adminapi.CountedBy{}

@@ -55,7 +55,7 @@ func (t *table) count(kind byte, weight int64, text []byte) {
 	}
 }
 
-// mask makes a client as it counts: of an IPv6 address only the first bits.
+// mask reduces a client to its counted form: of an IPv6 address only the first bits.
 func mask(client []byte) {
 	a, bits := netip.AddrFrom16([16]byte(client)), int(client[clientSize-1])
 	p, err := a.Prefix(bits)
@@ -67,10 +67,10 @@ func mask(client []byte) {
 	copy(client, sixteen[:])
 }
 
-// maxKey is the length in bytes of the longest key that is shown. Of longer ones, a hash is.
+// maxKey is the length in bytes of the longest key that is shown. Longer ones are shown as a hash.
 const maxKey = 256
 
-// hashed separates rule and hash. It is in the place of the NUL before a key that is not hashed.
+// hashed separates rule and hash, in place of the NUL before a key that is not hashed.
 const hashed = 1
 
 // shortened returns rule NUL key for summaries.
@@ -91,7 +91,7 @@ type Key struct {
 	Hashed    bool
 }
 
-// KeyOf reads the name that a key has in lists. ok is false if it is none.
+// KeyOf reads a key's name in lists. ok is false if it is not such a name.
 func KeyOf(name string) (k Key, ok bool) {
 	at := strings.IndexAny(name, "\x00\x01")
 	if at < 0 {
@@ -100,8 +100,8 @@ func KeyOf(name string) (k Key, ok bool) {
 	return Key{name[:at], name[at+1:], name[at] == hashed}, true
 }
 
-// ClientOf reads the name that a client has in lists, and returns it as rules have it in a key.
-// ok is false if it is none.
+// ClientOf reads a client's name in lists, and returns the client as in rules' keys. ok is false if it is not
+// such a name.
 func ClientOf(name string) (text string, ok bool) {
 	if len(name) != clientSize {
 		return "", false

@@ -9,24 +9,23 @@ import (
 
 const (
 	mergeEvery = 60 // seconds
-	// A span is merged mergeAfter its end, and once more lateAfter its end, with the parts
-	// that came late. Then the hour is merged, too.
+	// A span is merged mergeAfter its end, and again lateAfter its end, with late parts. Then the hour is
+	// merged, too.
 	mergeAfter = 30 * time.Second
 	lateAfter  = 25 * time.Minute
-	// claimFor is how long one instance is the one that merges, if it does not claim it
-	// again.
+	// claimFor is how long an instance's claim to merge lasts without renewal.
 	claimFor = 150 * time.Second
 )
 
-// merger merges for the fleet. Merging the same parts again gives the same, so that it does no
-// harm if another instance takes over.
+// merger merges for the fleet. Merging the same parts again gives the same result, so another instance can
+// take over.
 type merger struct {
 	*Counter
 	early, last map[int64]bool // spans that were merged
 	hours       map[int64]bool
 }
 
-// merge merges what has ended, if this instance has the claim.
+// merge merges ended spans and hours, if this instance has the claim.
 func (m *merger) merge(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 4*callTimeout)
 	defer cancel()
@@ -61,7 +60,7 @@ func (m *merger) mergeAll(ctx context.Context, now time.Time) error {
 	}
 	forget(m.early, oldest)
 	forget(m.last, oldest)
-	// The last hours of which no span gets parts any more.
+	// The newest hour whose spans get no more parts.
 	newestHour := hourOf(now.Add(-lateAfter-mergeEvery*time.Second)) - 1
 	for n := newestHour - 1; n <= newestHour; n++ {
 		if m.hours[n] {

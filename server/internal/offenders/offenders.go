@@ -1,6 +1,6 @@
 // Package offenders finds the offenders: the keys, rules, paths and clients with the most
-// refusals, use and violations. It keeps the heaviest of each in bounded memory (see
-// internal/heavy), shares them with the fleet, and keeps their history by the hour.
+// refusals, use and violations. It keeps the heaviest of each kind in bounded memory (see internal/heavy),
+// shares them with the fleet, and keeps their history by the hour.
 package offenders
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/stintdev/stint/server/internal/reports"
 )
 
-// Of is what is counted.
+// Of is the kind of thing that is counted.
 type Of uint8
 
 // If you add one, name it in Ofs and in adminapi.Offenders.
@@ -25,7 +25,7 @@ const (
 	ofs
 )
 
-// By is what makes one heavy.
+// By is the measure of the count.
 type By uint8
 
 // If you add one, name it in Bys and in adminapi.Offenders.
@@ -45,12 +45,12 @@ var (
 	Bys = [...]string{Refusals: "refusals", Use: "use", Violations: "violations"}
 )
 
-// Options are what a Counter needs.
+// Options has the parts of a Counter.
 type Options struct {
-	// Most is how many of each are counted on this instance: at least 1.
+	// Most is how many of each kind are counted on this instance: at least 1.
 	Most    int
 	Reports reports.Reports
-	// Own says that Reports are of this process alone, so that there is nothing from before New.
+	// Own means that only this process uses Reports, so that there is nothing from before New.
 	Own bool
 	// ID is the name of this instance in reports.
 	ID string
@@ -61,8 +61,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Counter counts what an instance decides. Make it with New. It may be used from many goroutines
-// at once.
+// Counter counts an instance's decisions. Make it with New. It may be used from many goroutines at once.
 type Counter struct {
 	Options
 	shards []shard
@@ -71,9 +70,9 @@ type Counter struct {
 	mu    sync.Mutex
 	spare []byte // the buffer that a shard gets when it is emptied
 	now   table
-	from  time.Time // since when now counts
+	from  time.Time // the beginning of now's counts
 	span  int64     // the span of now, once Follow runs
-	// changed means that now has more than was reported.
+	// changed means that now has unreported counts.
 	changed bool
 	discard bool // of benchmarks
 
@@ -106,9 +105,8 @@ func New(o Options) *Counter {
 	return s
 }
 
-// Follow shares what is counted with the fleet, and keeps history, in the background until ctx
-// is done. Without it, everything since New counts as one, and nothing is shared. Call it at
-// most once.
+// Follow shares counts with the fleet, and keeps history, in the background until ctx is done. Without it,
+// everything since New counts as one span, and nothing is shared. Call it at most once.
 func (s *Counter) Follow(ctx context.Context) {
 	s.mu.Lock()
 	s.span = spanOf(s.Now())
@@ -142,8 +140,7 @@ func (s *Counter) follow(ctx context.Context) {
 	}
 }
 
-// Close ends Follow, and reports what was counted last. Follow and Close must not be called at
-// once.
+// Close ends Follow, and reports the last counts. Do not call Follow and Close concurrently.
 func (s *Counter) Close() {
 	if !s.followed.Swap(false) {
 		return

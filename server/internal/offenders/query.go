@@ -12,19 +12,19 @@ import (
 type Query struct {
 	Of    Of
 	By    By
-	Since time.Time // what is older is left out, as far as spans allow; see Result.Since
+	Since time.Time // older counts are left out, as far as spans allow; see Result.Since
 }
 
 // Result answers a Query.
 type Result struct {
 	heavy.List           // all that are known, at most Options.Most
-	Since      time.Time // the start of the oldest span that counts, or of this process if all is of it
+	Since      time.Time // the start of the oldest span that counts, or of this process if there is nothing else
 	Instances  int64     // how many were counted, at most at once
 }
 
-// Top returns the heaviest. What this instance has counted is there at once, and what others
-// have after some seconds. If the fleet's reports cannot be read, the error says why, and the
-// Result is that of this instance alone since the start of the span.
+// Top returns the heaviest. This instance's counts are included at once, those of others after some seconds.
+// If the fleet's reports cannot be read, the error says why, and the Result has only this instance's counts
+// since the start of the span.
 func (s *Counter) Top(ctx context.Context, q Query) (Result, error) {
 	own := s.own(q.Of, q.By)
 	r := Result{List: own.List, Since: own.from, Instances: 1}
@@ -48,14 +48,13 @@ func (s *Counter) Top(ctx context.Context, q Query) (Result, error) {
 	return Result{heavy.Merge(s.Most, all...), since, max(1, c.instances)}, nil
 }
 
-// Hour is what was counted in an hour.
+// Hour has the counts of an hour.
 type Hour struct {
 	From time.Time
 	heavy.List
 }
 
-// Hours returns the hours that are kept, the oldest first. Those in which nothing was counted
-// may be left out.
+// Hours returns the kept hours, the oldest first. Hours without counts may be left out.
 func (s *Counter) Hours(ctx context.Context, of Of, by By) ([]Hour, error) {
 	own := s.own(of, by)
 	now := s.Now().UTC()
@@ -78,7 +77,7 @@ func (s *Counter) Hours(ctx context.Context, of Of, by By) ([]Hour, error) {
 	return all, nil
 }
 
-// own is what this instance has counted in the present span.
+// own is this instance's counts in the present span.
 type own struct {
 	heavy.List
 	span int64
@@ -92,11 +91,11 @@ func (s *Counter) own(of Of, by By) own {
 	return own{s.now[of][by].Top(s.Most), s.span, s.from}
 }
 
-// collection reads what the fleet has reported.
+// collection reads the fleet's reports.
 type collection struct {
 	s *Counter
 	Query
-	own       int64 // the span of which this instance's part is known better
+	own       int64 // the span for which this instance's own part is newer
 	at        time.Time
 	instances int64
 }
@@ -143,7 +142,7 @@ func (c *collection) span(ctx context.Context, n int64) ([]heavy.List, error) {
 	return c.report(ctx, partsName(n), n == c.own)
 }
 
-// report returns the lists of a report. If others is true, without that of this instance.
+// report returns the lists of a report; if others is true, without this instance's.
 func (c *collection) report(ctx context.Context, name string, others bool) ([]heavy.List, error) {
 	parts, err := c.s.others.read(ctx, c.s, name, others)
 	if err != nil {
@@ -169,8 +168,8 @@ func (c *collection) report(ctx context.Context, name string, others bool) ([]he
 	return all, nil
 }
 
-// latest is the last parts of the present span that were read. Without it, many pages that show
-// offenders would read the parts of all instances again and again.
+// latest has the last parts of the present span that were read. Without it, many pages that show offenders
+// would read the parts of all instances again and again.
 type latest struct {
 	mu    sync.Mutex
 	name  string

@@ -18,17 +18,17 @@ type Request struct {
 	Client     netip.Addr // invalid: unknown
 	IPv6Prefix int        // how many bits of an IPv6 client count
 	Path       string     // empty: unknown
-	// Decision is about the whole request, and Rule the rule that decided; nil: none did.
+	// Decision is the decision about the whole request, and Rule the rule that decided; nil: none did.
 	Decision *stint.Decision
 	Rule     *rules.Rule
-	// Rules and Each are those of the decision, and Asks what was asked: those without a
-	// limit have no place in Rules and Each.
+	// Rules and Each are the decision's, and Asks are the request's asks; those without a limit are not in
+	// Rules and Each.
 	Rules []*rules.Rule
 	Each  []stint.Decision
 	Asks  []stint.Ask
 }
 
-// A shard collects records until they are counted. Requests write to one that is free.
+// A shard collects records until they are counted. Requests write to a free one.
 type shard struct {
 	mu sync.Mutex
 	b  []byte // whole records
@@ -37,7 +37,7 @@ type shard struct {
 
 const (
 	room    = 64 << 10 // bytes of a shard
-	maxPath = 256      // bytes of a path; of longer ones, the beginning counts
+	maxPath = 256      // bytes of a path; longer ones count by their beginning
 )
 
 const mostShards = 32
@@ -45,7 +45,7 @@ const mostShards = 32
 // Bytes is how much memory the buffers of a Counter take at most.
 const Bytes = (mostShards + 1) * room
 
-// shards is how many shards there are: a power of two, so that a request finds a free one.
+// shards is the number of shards: a power of two, large enough that a request finds a free one.
 func shards() int {
 	n := 1
 	for n < 2*runtime.GOMAXPROCS(0) && n < mostShards {
@@ -72,7 +72,7 @@ const (
 // count if it is of IPv6; 0: the client is unknown.
 const clientSize = 17
 
-// Observe counts a request. It copies what it keeps.
+// Observe counts a request. It keeps only copies.
 func (s *Counter) Observe(r *Request) {
 	h, d := s.shard(r), r.Decision
 	switch {
@@ -90,7 +90,7 @@ func (s *Counter) Observe(r *Request) {
 	h.mu.Unlock()
 }
 
-// use records what each rule charged, and for the request as a whole the largest.
+// use records each rule's charge, and for the request as a whole the largest.
 func (s *Counter) use(h *shard, r *Request) {
 	i, most := 0, int64(0)
 	var last *rules.Rule // that charged

@@ -12,8 +12,8 @@ import (
 )
 
 // The instances of a fleet count in spans of ten minutes. Each writes a part of a report for
-// each span. When a span has ended, one instance merges its parts into one, and later those of
-// an hour. So the newest is there at once, and old hours take little room.
+// each span. When a span has ended, one instance merges its parts into one, and later the spans of an hour.
+// So new counts are there at once, and old hours take little room.
 const (
 	span  = 10 * time.Minute
 	hour  = time.Hour
@@ -23,15 +23,14 @@ const (
 	keepParts   = time.Hour     // of spans, by instance
 	keepSpans   = 4 * time.Hour // merged
 
-	// partBytes and hourBytes bound what one instance writes for one span, and what the
-	// fleet keeps for one hour.
+	// partBytes and hourBytes bound an instance's part of a span, and the fleet's record of an hour.
 	partBytes = 64 << 10
 	hourBytes = 32 << 10
-	// mostLate is how many spans wait to be reported while the fleet's reports are away.
+	// mostLate is how many spans wait while the fleet's reports cannot be written.
 	mostLate = 2
 )
 
-// HistoryBytes is how much the hours take at most, where they are kept.
+// HistoryBytes is the most bytes that the hours take in the store.
 const HistoryBytes = int64(Keeps/hour)*hourBytes + int64(keepSpans/span+keepParts/span+2)*partBytes
 
 func spanOf(t time.Time) int64      { return t.Unix() / int64(span/time.Second) }
@@ -49,7 +48,7 @@ func hourName(hour int64) string  { return "offenders-hour-" + strconv.FormatInt
 // merged is the name of the only part of a merged span or hour.
 const merged = "all"
 
-// part is the part of an instance of a span.
+// part is an instance's part of a span.
 type part struct {
 	span int64
 	text []byte
@@ -136,9 +135,8 @@ func (t *table) lists(n int) *lists {
 // version is the first byte of a part.
 const version = 1
 
-// encode writes lists in binary: the version, how many instances are counted, and each list
-// with its length before it. If that is more than most bytes, all lists are cut to the same
-// number of keys, such that they fit.
+// encode writes lists in binary: the version, the number of counted instances, and each list after its
+// length. If that exceeds most bytes, all lists are cut to the same number of keys, so that they fit.
 func (l *lists) encode(instances int64, most int) []byte {
 	longest := 0
 	for of := range l {
@@ -164,7 +162,7 @@ func (l *lists) encode(instances int64, most int) []byte {
 
 var errPart = errors.New("not a report about offenders of this version")
 
-// decode reads what encode has written. Lists for which wanted is false are left empty.
+// decode reads the output of encode. Lists for which wanted is false are left empty.
 func decode(b []byte, wanted func(Of, By) bool) (l *lists, instances int64, err error) {
 	if len(b) == 0 || b[0] != version {
 		return nil, 0, errPart

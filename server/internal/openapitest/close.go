@@ -1,8 +1,8 @@
 package openapitest
 
-// closeAnswers has the schemas of answers allow no members but those that they name. The document itself
-// leaves them open, because a later version may add some. An object is closed where it is used, and not
-// as a component or a part of allOf, which others add members to.
+// closeAnswers makes the schemas of answers allow only the members that they name. The document itself leaves
+// them open, because a later version may add some. An object is closed where it is used, and not as a
+// component or a part of allOf, to which others add members.
 func closeAnswers(doc map[string]any) {
 	for _, item := range object(doc["paths"]) {
 		for _, op := range object(item) {
@@ -20,7 +20,7 @@ func closeAnswers(doc map[string]any) {
 	}
 }
 
-// object is v as an object; nil: it is none.
+// object is v as an object; nil: it is not an object.
 func object(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m

@@ -12,14 +12,14 @@ import (
 // Comparison compares types of Go with schemas.
 type Comparison struct {
 	testing.TB
-	// Opaque are types whose JSON their members do not say.
+	// Opaque are types whose members do not show their JSON.
 	Opaque []reflect.Type
-	// Request has members that a schema does not require be there always: a request may leave them out.
+	// Request lets members that are always encoded be optional in a schema: a request may leave them out.
 	Request bool
 }
 
-// Compare reports where the members of a type are not the properties of a schema, and those of what they
-// hold. Members of an answer that are always there must be required.
+// Compare reports where the members of a type, and of the types in it, are not the properties of a schema.
+// Members of an answer that are always there must be required.
 func (c Comparison) Compare(where string, of reflect.Type, schema *openapi3.Schema) {
 	c.Helper()
 	if slices.Contains(c.Opaque, of) {

@@ -1,4 +1,4 @@
-// Package openapitest holds the answers of a server to an OpenAPI 3.1 document, in tests.
+// Package openapitest compares a server's answers with an OpenAPI 3.1 document, in tests.
 package openapitest
 
 import (
@@ -27,8 +27,8 @@ type Document struct {
 	*openapi3.T
 	router routers.Router
 
-	// The schemas of bodies are those of JSON Schema 2020-12. Each is compiled once: openapi3filter
-	// would compile it for each answer.
+	// The schemas of bodies are JSON Schema 2020-12. Each is compiled once: openapi3filter would compile it
+	// for each answer.
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
 	compiled map[string]*jsonschema.Schema // by JSON pointer
@@ -50,12 +50,12 @@ func Load(file string) (*Document, error) {
 	if !strings.HasPrefix(doc.OpenAPI, "3.1.") {
 		return nil, fmt.Errorf("%s: OpenAPI %s, want 3.1", file, doc.OpenAPI)
 	}
-	doc.Servers = nil // answers of servers at any address are looked at
+	doc.Servers = nil // answers of servers at any address are checked
 	router, err := legacy.NewRouter(doc)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	doc.OpenAPI = "3.0.4" // has openapi3filter not compile the schema of each header, which is as in 3.0, each time
+	doc.OpenAPI = "3.0.4" // keeps openapi3filter from compiling the schema of each header, which is as in 3.0, each time
 	all, err := readAll(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -70,7 +70,7 @@ func Load(file string) (*Document, error) {
 	return &Document{T: doc, router: router, compiler: c, compiled: map[string]*jsonschema.Schema{}}, nil
 }
 
-// readAll is a document in YAML as encoding/json would read it.
+// readAll reads a YAML document as encoding/json would read JSON.
 func readAll(text []byte) (map[string]any, error) {
 	var all any
 	if err := yaml.Unmarshal(text, &all); err != nil {
@@ -87,7 +87,7 @@ func readAll(text []byte) (map[string]any, error) {
 	return all.(map[string]any), nil
 }
 
-// Exchange is a request, and the answer of a server.
+// Exchange is a request and a server's answer.
 type Exchange struct {
 	Request *http.Request
 	Body    []byte // of the request
@@ -96,10 +96,10 @@ type Exchange struct {
 	Answer  []byte
 }
 
-// Check returns how an exchange breaks the document; nil: it does not. A request that the server takes,
-// with a status of less than 300, must be as the document says, too; so must an element of a list, by the
-// status in its answer. A request to a path that the
-// document does not have must be refused: 401, 403, 404 or 405. HEAD is not looked at.
+// Check returns how an exchange violates the document; nil: it does not. A request that the server accepts,
+// with a status below 300, must also follow the document; so must an element of a list, by the status in its
+// answer. A request to a path that is not in the document must be refused: 401, 403, 404 or 405. HEAD is not
+// checked.
 func (d *Document) Check(e *Exchange) error {
 	if e.Request.Method == http.MethodHead {
 		return nil
@@ -119,7 +119,7 @@ func (d *Document) Check(e *Exchange) error {
 	return nil
 }
 
-// validation is what openapi3filter looks at: parameters, headers and statuses.
+// validation makes openapi3filter check parameters, headers and statuses.
 var validation = &openapi3filter.Options{
 	AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true,
 	ExcludeRequestBody: true, ExcludeResponseBody: true,
@@ -147,7 +147,7 @@ func (d *Document) checkRequest(e *Exchange, route *routers.Route, params map[st
 	return nil
 }
 
-// taken is a body, without those elements of a list that the answer, a list as long, refuses.
+// taken is a body, without the elements of a list that the answer, a list of the same length, refuses.
 func taken(body, answer []byte) []byte {
 	var calls []json.RawMessage
 	var answers []struct{ Status int }
@@ -181,7 +181,7 @@ func (d *Document) checkAnswer(e *Exchange, route *routers.Route, params map[str
 	return d.checkBody(at, ref.Value.Content, e.Header, e.Answer)
 }
 
-// responseOf is the answer with that status, of which there is one, and its name.
+// responseOf is the only answer with that status, and its name.
 func responseOf(all *openapi3.Responses, status int) (code string, ref *openapi3.ResponseRef) {
 	for _, code := range []string{fmt.Sprint(status), fmt.Sprintf("%dXX", status/100), "default"} {
 		if ref := all.Value(code); ref != nil {
@@ -210,7 +210,7 @@ func hasHeader(r *openapi3.Response, name string) bool {
 	return false
 }
 
-// checkBody checks a body against the contents that lie below a JSON pointer.
+// checkBody checks a body against the contents below a JSON pointer.
 func (d *Document) checkBody(at string, content openapi3.Content, h http.Header, body []byte) error {
 	if len(content) == 0 {
 		if len(body) > 0 {
@@ -244,7 +244,7 @@ func (d *Document) checkBody(at string, content openapi3.Content, h http.Header,
 	return schema.Validate(value)
 }
 
-// schema is the one at a JSON pointer.
+// schema is the schema at a JSON pointer.
 func (d *Document) schema(at string) (*jsonschema.Schema, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -268,7 +268,7 @@ func pointer(at string, steps ...string) string {
 	return at
 }
 
-// CompileAll compiles the schemas of all requests and answers, and returns what is wrong with them.
+// CompileAll compiles the schemas of all requests and answers, and returns their errors.
 func (d *Document) CompileAll() error {
 	var all []error
 	compile := func(at string, content openapi3.Content) {
@@ -295,7 +295,7 @@ func (d *Document) CompileAll() error {
 	return errors.Join(all...)
 }
 
-// Watch is h, and calls seen with each exchange, after it.
+// Watch returns h, and calls seen after each exchange.
 func Watch(h http.Handler, seen func(*Exchange)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := Exchange{Request: r.Clone(r.Context())}
@@ -313,7 +313,7 @@ func Watch(h http.Handler, seen func(*Exchange)) http.Handler {
 	})
 }
 
-// answer keeps what is written.
+// answer records a response.
 type answer struct {
 	http.ResponseWriter
 	status int

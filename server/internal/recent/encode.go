@@ -26,7 +26,7 @@ func mix(a, b uint64) uint64 {
 	return h ^ h>>29
 }
 
-// What a request has, in its first byte.
+// The parts of a request, as bits of its first byte.
 const (
 	hasRequest = 1 << iota
 	hasClient
@@ -78,7 +78,7 @@ func (w *writer) request(q *Request, s *segment, hash uint64) {
 	if claims == nil && s.reads.Claims {
 		claims = q.Claims
 	}
-	const numbers = 64 // what is no text has fewer bytes
+	const numbers = 64 // everything except texts has fewer bytes
 	if !w.fits(numbers + most(q.Operation)) {
 		return
 	}
@@ -184,7 +184,7 @@ const (
 	object
 )
 
-// maxDepth is how deep values are recorded. What is deeper is missing.
+// maxDepth is how deep values are recorded. Deeper ones are missing.
 const maxDepth = 16
 
 func (w *writer) members(m map[string]any, depth int) {
@@ -270,7 +270,7 @@ func (r *reader) string() string {
 	return s
 }
 
-// request reads a request of a segment that began then. It returns its hash.
+// request reads a request of a segment that began at first. It returns its hash.
 func (r *reader) request(q *Request, first time.Duration) (hash uint64) {
 	has := r.byte()
 	q.At = first + time.Duration(r.signed())

@@ -1,6 +1,6 @@
 // Package recent keeps the requests of the last minutes in bounded memory, so that other rules
-// can be tried on them. Where there are too many, it keeps all requests of one in 2^k clients:
-// limits are about clients, so a sample of requests would say nothing.
+// can be tried on them. If there are too many, it keeps all requests of one in 2^k clients: limits are about
+// clients, so a sample of requests would be useless.
 package recent
 
 import (
@@ -22,7 +22,7 @@ type Reads struct {
 	Claims    bool
 }
 
-// Lacks returns what other reads and r does not, in the words of expressions.
+// Lacks returns the parts that other reads and r does not, in the words of expressions.
 func (r *Reads) Lacks(other *Reads) (names []string) {
 	if other.AnyHeader && !r.AnyHeader {
 		return append(names, "request.headers")
@@ -40,15 +40,15 @@ func (r *Reads) Lacks(other *Reads) (names []string) {
 
 // Recorder records requests. New makes it. It may be used from many goroutines at once.
 //
-// The requests lie in segments, of which the oldest makes room for the newest. Each segment has
-// requests of one in 2^k clients. When a segment is full, the time that it took says how long all
-// segments would last, and so which k the next one needs.
+// The requests lie in segments; the oldest makes room for the newest. Each segment has requests of one in 2^k
+// clients. The time in which a segment becomes full shows how long all segments would last, and so which k
+// the next one needs.
 type Recorder struct {
 	window time.Duration
 	size   int // of a segment, in bytes
 
 	seed     [2]uint64    // of the hashes of clients
-	subjects maphash.Seed // of the hashes of what stands for them
+	subjects maphash.Seed // of the hashes of their substitutes
 
 	mask   atomic.Uint64 // 2^k-1: a client is recorded if its hash has none of these bits
 	review atomic.Int64  // a time.Duration: when the mask may be too large
@@ -72,13 +72,12 @@ const (
 	segments = 64
 	// maxK bounds k: one in 65,536 clients.
 	maxK = 16
-	// reviews is how often in a window a segment that is not full is ended, because k may be
-	// too large.
+	// reviews is how often in a window a segment is ended before it is full, because k may be too large.
 	reviews = 8
 )
 
-// New returns a Recorder that keeps at most this many bytes of requests, of no more than the
-// last window. bytes is at least 1 MiB.
+// New returns a Recorder that keeps at most bytes of requests, from the last window at most. bytes is at
+// least 1 MiB.
 func New(bytes int64, window time.Duration) *Recorder {
 	return &Recorder{
 		window: window, size: int(bytes / segments),
@@ -90,16 +89,15 @@ func New(bytes int64, window time.Duration) *Recorder {
 type Request struct {
 	At time.Duration // since the recorder's owner has started
 	*rules.Input
-	// Claims take the place of those in Input, if it has none.
+	// Claims replace those of Input, if it has none.
 	Claims   map[string]any
-	MaxDelay time.Duration // for which it could be delayed
-	// Subject stands for the client of a request that has none.
+	MaxDelay time.Duration // the longest possible delay
+	// Subject replaces the client of a request without one.
 	Subject string
 }
 
-// Add records q, unless its client is not among those that are recorded, or q does not fit into
-// a segment. reads must be the same pointer as long as the rules are the same. Nothing of q is
-// kept.
+// Add records q, unless its client is not sampled, or q does not fit into a segment. reads must be the same
+// pointer as long as the rules are the same. Nothing of q is kept.
 func (r *Recorder) Add(q *Request, ipv6Prefix int, reads *Reads) {
 	hash := r.hash(q, ipv6Prefix)
 	if hash&r.mask.Load() != 0 && int64(q.At) < r.review.Load() {
@@ -109,7 +107,7 @@ func (r *Recorder) Add(q *Request, ipv6Prefix int, reads *Reads) {
 	defer r.mu.Unlock()
 	s := r.current(q.At, reads)
 	if hash&r.mask.Load() != 0 || s.add(q, hash) || len(s.text) < cap(s.text)/2 {
-		return // if it does not fit into half a segment, it is left out
+		return // a request of more than half a segment is left out
 	}
 	r.adapt(s, q.At)
 	if s = r.next(q.At, reads); hash&r.mask.Load() == 0 {
@@ -117,7 +115,7 @@ func (r *Recorder) Add(q *Request, ipv6Prefix int, reads *Reads) {
 	}
 }
 
-// current is the segment to write, by requests that arrive at that time.
+// current is the segment for requests that arrive at that time.
 func (r *Recorder) current(at time.Duration, reads *Reads) *segment {
 	if len(r.segments) == 0 {
 		return r.next(at, reads)
@@ -148,9 +146,8 @@ func (r *Recorder) next(at time.Duration, reads *Reads) *segment {
 	return s
 }
 
-// adapt sets k by how fast s, which ends now, has become full: all segments together should
-// last for the window, and not for much longer. One segment raises k by two at most, because a
-// short burst says little.
+// adapt sets k by how fast s, which ends now, became full: all segments together should last for the window,
+// and not much longer. One segment raises k by two at most, because a short burst says little.
 func (r *Recorder) adapt(s *segment, now time.Duration) {
 	used := max(len(s.text), 1)
 	lasts := max(now-s.first, 1).Seconds() * segments * float64(r.size) / float64(used)
@@ -165,8 +162,8 @@ func (r *Recorder) adapt(s *segment, now time.Duration) {
 	r.mask.Store(1<<k - 1)
 }
 
-// hash is the hash of the client of q, or of what stands for it. Addresses that are counted as
-// one are one client. Clients cannot choose their hashes, because the seed is secret.
+// hash is the hash of the client of q, or of its Subject. Addresses that are counted as one are one client.
+// Clients cannot choose their hashes, because the seed is secret.
 func (r *Recorder) hash(q *Request, ipv6Prefix int) uint64 {
 	client := q.Addr()
 	if !client.IsValid() {

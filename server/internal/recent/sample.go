@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Sample is what a Recorder has at one moment. It is used by one goroutine.
+// Sample is a Recorder's content at one moment. Not safe for concurrent use.
 type Sample struct {
-	// Share is one in so many clients whose requests were recorded. 1: all.
+	// Share: the requests of one in Share clients were recorded. 1: all.
 	Share int64
 
 	recorder *Recorder
@@ -16,13 +16,13 @@ type Sample struct {
 	from     time.Duration
 }
 
-// piece is what a segment had when the sample was taken.
+// piece is a segment's content when the sample was taken.
 type piece struct {
 	*segment
 	length int
 }
 
-// Sample returns what was recorded of the last window.
+// Sample returns the records of the last window.
 func (r *Recorder) Sample(now time.Duration) *Sample {
 	p := &Sample{Share: 1, recorder: r, from: now - r.window}
 	r.mu.Lock()
@@ -36,8 +36,7 @@ func (r *Recorder) Sample(now time.Duration) *Sample {
 	return p
 }
 
-// Lacks returns what reads has and was not recorded of every request, in the words of
-// expressions.
+// Lacks returns the parts in reads that were not recorded of every request, in the words of expressions.
 func (p *Sample) Lacks(reads *Reads) (names []string) {
 	var last *Reads
 	for _, s := range p.pieces {
@@ -55,8 +54,8 @@ func (p *Sample) Lacks(reads *Reads) (names []string) {
 	return names
 }
 
-// All are the requests, about in the order in which they arrived, without those that have made
-// room meanwhile. A Request is valid until the next one; what is in it stays valid.
+// All are the requests, about in the order of arrival, without those dropped meanwhile. A Request is valid
+// until the next one; its contents stay valid.
 func (p *Sample) All() iter.Seq[*Request] {
 	return func(yield func(*Request) bool) {
 		mask := uint64(p.Share - 1)

@@ -1,5 +1,4 @@
-// Package reports lets the instances of a fleet share what they have seen: counts, offenders,
-// alerts. Reports expire.
+// Package reports lets the instances of a fleet share counts, offenders and alerts. Reports expire.
 package reports
 
 import (
@@ -14,15 +13,14 @@ import (
 // It may be used from many goroutines at once. Losing a report must do no harm: stores may
 // be flushed.
 type Reports interface {
-	// Report writes a part of a report, in place of the part before. It ends after keep, by
-	// the store's clock. A report has at most MaxParts parts: if there are more, those that
-	// end first are dropped. text has at most MaxText bytes.
+	// Report writes a part of a report, replacing its former text. It expires after keep, by the store's
+	// clock. A report has at most MaxParts parts: if there are more, those that expire first are dropped.
+	// text has at most MaxText bytes.
 	Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error
-	// Reported returns the parts of a report that have not ended, by their names.
+	// Reported returns the parts of a report that have not expired, by their names.
 	Reported(ctx context.Context, name string) (map[string][]byte, error)
-	// Claim claims a name for keep, and reports whether who has it now: because it was free,
-	// or because who had it already, whose claim it extends. So of many callers that claim
-	// one name, one gets true.
+	// Claim claims a name for keep, and reports whether who owns it now: it was free, or who owned it
+	// already, and the claim is extended. Of several callers that claim one name, one gets true.
 	Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error)
 }
 
@@ -93,7 +91,7 @@ func (m *Memory) Report(_ context.Context, name, of string, text []byte, keep ti
 	return nil
 }
 
-// drop removes what has ended.
+// drop removes expired parts.
 func (m *Memory) drop(now time.Time) {
 	for name, all := range m.parts {
 		for of, p := range all {
@@ -148,7 +146,7 @@ func (m *Memory) Claim(_ context.Context, name, who string, keep time.Duration) 
 	return true, nil
 }
 
-// check returns an error for what no store takes.
+// check returns an error for arguments that no store accepts.
 func check(name, part string, keep time.Duration) error {
 	ok := len(name) >= 1 && len(name) <= 64
 	for _, c := range name {

@@ -1,9 +1,8 @@
 package rulestest
 
-// grammar has, for each word, the lines that it may stand for; each is as likely as the others, and
-// one that is there twice is twice as likely. A line has words in <>. Of these, <#> is the next
-// number, and <rule> and <key> are a rule of the file and a key of the kind that it counts: the
-// name of a rule begins with the kind of its key.
+// grammar has, for each word, the lines that may replace it, with equal probability; a line that is there
+// twice is twice as likely. A line has words in <>. <#> is the next number, and <rule> and <key> are a rule
+// of the file and a key of the kind that it counts: a rule's name begins with the kind of its key.
 //
 // Rules and requests draw the same few users, clients and operations, and limits are small, so
 // that rules apply, refuse and ban.
@@ -84,7 +83,7 @@ descriptors:
 	"wildcard": {"", ", share_threshold: true"},
 	"unit":     {"second", "minute", "hour", "day"},
 
-	// What happens, and what it is about.
+	// Steps, and their subjects.
 	"action":   {"check", "check", "check", "check", "check", "check", "check", "check", "check", "hold", "hold", "settle", "charge", "ban", "lift", "override"},
 	"after":    {"0s", "0s", "0s", "0s", "0s", "0s", "20ms", "1s", "1s", "7s", "1m", "31m"},
 	"check":    {`{<client><operation><attrs><asked cost>}`, `{<client><operation><attrs><asked cost>}`, `{<client><operation><attrs><request><asked cost>}`, `{<call>}`},
@@ -111,7 +110,7 @@ descriptors:
 		`{"entries":[{"key":"operation","value":"login"}],"hits_addend":2}`, `{"entries":[{"key":"path","value":"<path>"}]}`,
 		`{"entries":[{"key":"user","value":"<user>"}],"hits_addend":<few>}`, `{"entries":[{"key":"user","value":"<user>"}],"hits_addend":<few>,"is_negative_hits":true}`},
 
-	// Keys, by what the names of rules begin with.
+	// Keys, by the beginnings of rule names.
 	"user key":      {`"<user>"`},
 	"client key":    {`"192.0.2.<host>"`},
 	"operation key": {`"<name>"`},

@@ -1,12 +1,10 @@
-// Package rulestest draws rules files, and histories of requests and changes that fit them, for
-// tests that hold for every rules file: what is explained is what is decided, and the like.
+// Package rulestest draws rules files, and histories of requests and changes that fit them, for tests that
+// hold for every rules file, such as that explanations equal decisions.
 //
-// What is drawn is in grammar.go. To have another kind of rule, limit or request drawn, add a line
-// there; the tests of this package report a line that makes files invalid, and one that is never
-// drawn.
+// The scenarios are made from grammar.go. For another kind of rule, limit or request, add a line there; the
+// tests of this package report lines that make files invalid or are never drawn.
 //
-// The package is internal because it promises nothing: the same seed gives another scenario when
-// the grammar changes.
+// It promises nothing: the same seed gives another scenario when the grammar changes.
 package rulestest
 
 import (
@@ -19,14 +17,14 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Scenario is a set of rules, and what happens under them.
+// Scenario is a set of rules, and steps under them.
 type Scenario struct {
 	Rules string // a rules file
 	Envoy string // a file of Envoy's rate limit service, which is used together with Rules
 	Steps []Step
 }
 
-// Step is something that happens: a request, or a change by an operator.
+// Step is a request, or a change by an operator.
 type Step struct {
 	After time.Duration // since the step before
 	Do    Action
@@ -41,9 +39,9 @@ type Action string
 // Actions.
 const (
 	Check    Action = "check"
-	Hold     Action = "hold" // a check that holds what it takes, until Settle or for 30 s
+	Hold     Action = "hold" // a check that holds its units, until Settle or for 30 s
 	Settle   Action = "settle"
-	Charge   Action = "charge" // of what was spent, whether it fits or not
+	Charge   Action = "charge" // of units already spent, whether they fit or not
 	Ban      Action = "ban"
 	Lift     Action = "lift" // may find neither a ban nor a violation
 	Override Action = "override"
@@ -62,8 +60,8 @@ func (s *Scenario) Set() (*rules.Set, error) {
 	})
 }
 
-// Event returns the step at an instant as a line for server.Simulate, or "" if it is a change by an
-// operator, of which simulations know nothing.
+// Event returns the step at an instant as a line for server.Simulate, or "" for a change by an operator,
+// which simulations do not have.
 func (s *Step) Event(at time.Time) string {
 	switch s.Do {
 	case Check:
@@ -99,7 +97,7 @@ func (s *Scenario) String() string {
 type drawer struct {
 	*rand.Rand
 	numbers int             // how many <#> were drawn
-	rule    [2]string       // what <rule> and <key> are about: a rule's name, and the kind of its key
+	rule    [2]string       // for <rule> and <key>: a rule's name, and the kind of its key
 	drawn   map[string]bool // the lines that were drawn, as word: line
 }
 
@@ -109,7 +107,7 @@ func newDrawer(seed uint64) *drawer {
 
 var aWord = regexp.MustCompile(`<[a-z #]+>`)
 
-// text returns one of the lines of a word, with the words in it drawn likewise.
+// text returns one of the lines of a word, and replaces the words in it in the same way.
 func (d *drawer) text(word string) string {
 	switch word {
 	case "#":

@@ -1,6 +1,6 @@
-// Package strictjson reads JSON by which requests are counted. encoding/json would be too
-// lenient: it accepts names in any case, repeated members and null for a struct, and replaces
-// invalid UTF-8 by one and the same character.
+// Package strictjson reads JSON of requests to be counted. encoding/json would be too lenient: it accepts
+// names in any case, repeated members and null for a struct, and replaces all invalid UTF-8 by the same
+// character.
 package strictjson
 
 import (
@@ -16,10 +16,9 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// Reader reads one JSON value, in one pass. Its caller says of each part what it must be, and
-// calls End at the end. Methods whose name begins with Read store the next value. If that has
-// another type, they return an error and leave the target unchanged. It is made by New and must
-// not be used from several goroutines at once.
+// Reader reads one JSON value, in one pass. Its caller says the type of each part, and calls End at the end.
+// Methods whose name begins with Read store the next value. If it has another type, they return an error and
+// leave the target unchanged. New makes it. Not safe for concurrent use.
 type Reader struct {
 	data  string // texts share it
 	at    int
@@ -38,8 +37,7 @@ func New(data string) (Reader, error) {
 	return Reader{data: data}, nil
 }
 
-// End returns what is wrong with data, whose value was read with the error err: that it is not
-// JSON, if so, else err.
+// End returns the final error of reading data: that it is not JSON, if so, else err.
 func (r *Reader) End(err error) error {
 	if r.Peek(); err == nil && r.at == len(r.data) {
 		return nil
@@ -66,7 +64,7 @@ func (r *Reader) Valid() error {
 	return r.invalid
 }
 
-// ErrSyntax means that the data is no JSON. End replaces it by what Valid returns.
+// ErrSyntax means that the data is not JSON. End replaces it by the error of Valid.
 var ErrSyntax = errors.New("not valid JSON")
 
 // MaxDepth is how deep values may be nested, as for encoding/json.
@@ -210,7 +208,7 @@ func (r *Reader) each(end byte, read func() error) error {
 	}
 }
 
-// ReadInt stores a whole number, exactly. JSON has one kind of numbers, so 20, 20.0 and 2e1 are one.
+// ReadInt stores a whole number, exactly. JSON has one kind of numbers, so 20, 20.0 and 2e1 are equal.
 func (r *Reader) ReadInt(to *int64) error {
 	if c := r.Peek(); c != '-' && (c < '0' || c > '9') {
 		return errors.New("want a whole number")

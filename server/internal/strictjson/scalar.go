@@ -116,7 +116,7 @@ func (r *Reader) number() (any, error) {
 	return n, nil
 }
 
-// numberText reads what may be a number. whole says that it has neither a point nor an exponent.
+// numberText reads text that may be a number. whole: it has neither a point nor an exponent.
 func (r *Reader) numberText() (text string, whole bool) {
 	start, whole := r.at, true
 	for ; r.at < len(r.data); r.at++ {
@@ -132,8 +132,8 @@ func (r *Reader) numberText() (text string, whole bool) {
 	return r.data[start:r.at], whole
 }
 
-// withoutExponent writes a number of JSON without point and exponent; empty: it is no whole number. One
-// that is far too large stays as it is.
+// withoutExponent writes a JSON number without point and exponent; empty: it is not a whole number. One that
+// is far too large stays as it is.
 func withoutExponent(text string) string {
 	digits, negative := strings.CutPrefix(text, "-")
 	power := 0
@@ -160,7 +160,7 @@ func withoutExponent(text string) string {
 	return short + strings.Repeat("0", power)
 }
 
-// bounded is the exponent of a number, or one beyond that of any number that fits into memory.
+// bounded is the exponent of a number, or one larger than any number in memory can have.
 func bounded(exponent string) int {
 	const far = 1 << 30
 	n, err := strconv.ParseInt(exponent, 10, 64)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// newGRPCClient returns the client of a collector that is asked by gRPC. It goes through no proxy.
+// newGRPCClient returns the client of a gRPC collector. It does not use a proxy.
 func newGRPCClient(endpoint string, h *headers, current func() (*tls.Config, error)) otlptrace.Client {
 	o := []otlptracegrpc.Option{
 		otlptracegrpc.WithEndpointURL(endpoint),

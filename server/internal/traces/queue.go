@@ -9,9 +9,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// queue is the SDK's queue of spans, with a bound that includes the spans that are being sent,
-// and counts. The SDK drops spans without counting them, and prints errors of exporters to
-// standard error.
+// queue is the SDK's queue of spans, with counts and a bound that includes spans that are being sent. The SDK
+// drops spans without counting them, and prints errors of exporters to standard error.
 type queue struct {
 	sdk.SpanProcessor
 	client  sdk.SpanExporter

@@ -31,9 +31,9 @@ type Options struct {
 	TLS       func() (*tls.Config, error)
 	// Instance names this instance, and Version the program's version.
 	Instance, Version string
-	// Sent, Failed and Dropped are called with numbers of spans: of those that the collector
-	// took, of those that it did not, and of those for which there was no room. They must not
-	// block. Failed may be called with 0, if the collector took all spans and has a warning.
+	// Sent, Failed and Dropped are called with numbers of spans that the collector took, that it did not
+	// take, and that had no room in the queue. They must not block. Failed may be called with 0, if the
+	// collector took all spans and has a warning.
 	Sent, Dropped func(spans int)
 	Failed        func(spans int, why error)
 }
@@ -43,13 +43,13 @@ const (
 	// spans.
 	sendTimeout  = 5 * time.Second
 	retryTimeout = 30 * time.Second
-	// sendEvery is how long a span waits for others that are sent with it.
+	// sendEvery is how long a span waits for others to be sent with it.
 	sendEvery = 2 * time.Second
 	// batchSize is how many spans are sent together at most.
 	batchSize = 512
 	// closeTimeout bounds how long Close waits for the collector.
 	closeTimeout = 2 * time.Second
-	// longestResponse bounds what is read of a collector's response, in bytes.
+	// longestResponse bounds how much of a collector's response is read, in bytes.
 	longestResponse = 256 << 10
 	// longestValue bounds the text of an attribute, and most their number in a span.
 	longestValue, most = 256, 64
@@ -113,8 +113,8 @@ func newHTTPClient(endpoint string, h *headers) otlptrace.Client {
 	)
 }
 
-// endpoint is the URL of the collector. The variables have the meaning that OpenTelemetry
-// gives them: the path of the one for traces is used as it is, the other is a base.
+// endpoint is the URL of the collector. The environment variables have OpenTelemetry's meaning: the path of
+// the one for traces is used as it is, the other is a base.
 func endpoint(s *config.Traces) (string, error) {
 	if s.Endpoint != "" {
 		return s.Endpoint, nil
@@ -160,16 +160,15 @@ func describe(o *Options) (*resource.Resource, error) {
 // Provider makes the spans.
 func (e *Exporter) Provider() trace.TracerProvider { return e.provider }
 
-// Reload reads the file with headers, if it has changed or asked is true. If it is wrong, the
-// former headers stay, and the error names it and has nothing of its content. It must not run
-// concurrently.
+// Reload reads the file with headers, if it has changed or asked is true. If it is wrong, the former headers
+// stay, and the error names the file and has nothing of its content. It must not run concurrently.
 func (e *Exporter) Reload(asked bool) (changed bool, err error) { return e.headers.reload(asked) }
 
-// Close sends the spans that wait, for up to 2 seconds. Spans that end later are dropped.
+// Close sends the waiting spans, for up to 2 seconds. Spans that end later are dropped.
 func (e *Exporter) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if e.provider.Shutdown(ctx) != nil {
-		_ = e.client.Shutdown(ctx) // which is over, and so ends the attempt that is under way
+		_ = e.client.Shutdown(ctx) // ctx is over, which ends the current attempt
 	}
 }

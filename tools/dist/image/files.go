@@ -16,26 +16,25 @@ import (
 const (
 	programPath = "/usr/bin/stint"
 	configPath  = "/etc/stint/stint.yaml"
-	// userID is the user and the group. It is the one that other images without a shell have.
+	// userID is the user and the group, the same as in other images without a shell.
 	userID = 65532
 )
 
-// The packages' file listens on loopback, where nobody is in a container. Variables in the image would
-// put that right, but they would also go before the settings of a file that somebody mounts.
+// The packages' file listens on loopback, which nobody reaches in a container. Variables in the image would
+// fix that, but they would also override a mounted file's settings.
 //
 //go:embed stint.yaml
 var settings []byte
 
-// file is a file of a layer: a folder if its name ends in a slash, another name of a
-// file before it if it has a target.
+// file is a file of a layer: a folder if its name ends in a slash, another name for an earlier file if it has
+// a target.
 type file struct {
 	name, target string
 	mode, owner  int64
 	data         []byte
 }
 
-// baseFiles are the files beside the program. There is no database of time zones among them: the program
-// has its own.
+// baseFiles are the files beside the program. They have no time zone database: the program has its own.
 func baseFiles(license []byte) []file {
 	users := fmt.Sprintf("root:x:0:0:root:/root:/sbin/nologin\nstint:x:%d:%[1]d:Stint:/var/lib/stint:/sbin/nologin\n", userID)
 	groups := fmt.Sprintf("root:x:0:\nstint:x:%d:\n", userID)
@@ -59,8 +58,8 @@ func baseFiles(license []byte) []file {
 	}
 }
 
-// programFiles are the program, also under the name by which the image of envoyproxy/ratelimit is run.
-// That is no symbolic link, which some that unpack images leave out if it leads upward.
+// programFiles has the program, also under the name with which the image of envoyproxy/ratelimit is run. That
+// is not a symbolic link, which some unpackers of images leave out if it leads upward.
 func programFiles(binary []byte) []file {
 	path := strings.TrimPrefix(programPath, "/")
 	return []file{
@@ -72,9 +71,9 @@ func programFiles(binary []byte) []file {
 	}
 }
 
-// authorities are those of Mozilla, in PEM. They come from a module, so that go.sum says which they are:
-// those of the machine that builds would differ from machine to machine. Authorities that are trusted for
-// old certificates alone are left out, because PEM cannot say that.
+// authorities are Mozilla's, in PEM. They come from a module, so that go.sum determines them: the build
+// machine's would differ from machine to machine. Authorities that are trusted only for old certificates are
+// left out, because PEM cannot express that.
 func authorities() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {
@@ -85,7 +84,7 @@ func authorities() []byte {
 	return all.Bytes()
 }
 
-// archive is a tar of files, which are all from the time at.
+// archive is a tar of files, all with the time at.
 func archive(files []file, at time.Time) ([]byte, error) {
 	var data bytes.Buffer
 	w := tar.NewWriter(&data)

@@ -15,19 +15,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// program is stint for one architecture, by Go's name for it, which is also that of OCI.
+// program is stint for one architecture, named as by Go and OCI.
 type program struct {
 	architecture string
 	binary       []byte
 }
 
-// source is what programs were built from.
+// source is the source of the programs.
 type source struct {
 	version, revision string
 	created           time.Time
 }
 
-// release is what becomes one image for several architectures.
+// release is the input of one image for several architectures.
 type release struct {
 	source
 	license  []byte
@@ -59,7 +59,7 @@ func (r *release) write(to string) (digest v1.Hash, err error) {
 	if err != nil {
 		return digest, err
 	}
-	tag := strings.NewReplacer("+", "-", "(", "", ")", "").Replace(strings.TrimPrefix(r.version, "v")) // what a tag may have
+	tag := strings.NewReplacer("+", "-", "(", "", ")", "").Replace(strings.TrimPrefix(r.version, "v")) // as tags allow
 	return digest, path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag}))
 }
 
@@ -101,17 +101,17 @@ func (p program) platform() *v1.Platform {
 	return platform
 }
 
-// config says how the image is run.
+// config is how to run the image.
 func (r *release) config() v1.Config {
 	return v1.Config{
 		User:         fmt.Sprintf("%d:%[1]d", userID), // a number, for Kubernetes' runAsNonRoot to see that it is not root
 		Entrypoint:   []string{programPath},
 		Cmd:          []string{"serve", "--config", configPath},
-		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8083/tcp": {}}, // what the file opens to others
+		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8083/tcp": {}}, // the ports that the file opens to others
 		Labels:       r.labels(),
 		StopSignal:   "SIGTERM",
-		// Docker's own, which others pass over. It asks whether the process runs, not whether it is
-		// ready: what restarts containers must not restart all of them while Redis is away.
+		// Only Docker uses it. It asks whether the process runs, not whether it is ready: while Redis is
+		// down, not all containers should be restarted.
 		Healthcheck: &v1.HealthConfig{
 			Test:     []string{"CMD", programPath, "healthcheck", "--config", configPath},
 			Interval: 30 * time.Second, Timeout: 5 * time.Second, StartPeriod: 10 * time.Second, Retries: 3,
@@ -119,7 +119,7 @@ func (r *release) config() v1.Config {
 	}
 }
 
-// labels are the annotations that OCI defines.
+// labels are OCI's annotations.
 func (r *release) labels() map[string]string {
 	all := map[string]string{
 		"title":         "Stint",
@@ -141,7 +141,7 @@ func (r *release) labels() map[string]string {
 	return labels
 }
 
-// layer is a layer of files, which have the time of the source.
+// layer is a layer of files with the time of the source.
 func (r *release) layer(files []file) (v1.Layer, error) {
 	data, err := archive(files, r.created)
 	if err != nil {

@@ -1,10 +1,9 @@
-// Command image writes the OCI image of stint, for all the platforms of the programs that it is given,
-// as an OCI image layout:
+// Command image writes the OCI image of stint, for the platforms of the given programs, as an OCI image
+// layout:
 //
 //	image dist/image LICENSE dist/stint_linux_amd64 dist/stint_linux_arm64
 //
-// The same programs give the same bytes. What it says of the version and the time is what Go
-// wrote into the programs.
+// The same programs give the same bytes. The version and the time are those that Go wrote into the programs.
 package main
 
 import (
@@ -51,7 +50,7 @@ func run(to, license string, programs []string) error {
 	return err
 }
 
-// readProgram reads a program of Go, and of which source it is.
+// readProgram reads a Go program and its source.
 func readProgram(path string) (p program, about source, err error) {
 	if p.binary, err = os.ReadFile(path); err != nil {
 		return p, about, err
@@ -77,11 +76,11 @@ func readProgram(path string) (p program, about source, err error) {
 	if os != "linux" {
 		return p, about, errors.New("it is for " + cmp.Or(os, "an unknown system") + ": want linux")
 	}
-	if about.created = epoch; at != "" { // else it was built without a repository
+	if about.created = epoch; at != "" { // otherwise it was built without a repository
 		about.created, err = time.Parse(time.RFC3339, at)
 	}
 	return p, about, err
 }
 
-// epoch is the time of what has no other.
+// epoch is the time of files without a time.
 var epoch = time.Unix(0, 0).UTC()

@@ -1,4 +1,4 @@
-// Command weigh prints what weighs in a program for Linux that has its symbols: make weigh.
+// Command weigh prints the largest parts of a Linux program that has its symbols: make weigh.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// most is how many modules have a row.
+// most is the number of modules with a row.
 const most = 8
 
 const ours = "github.com/stintdev/stint"
@@ -78,7 +78,7 @@ func weigh(name string) error {
 
 func megabytes(n uint64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }
 
-// moduleOf is the module of a function by its name in the table of symbols.
+// moduleOf is the module of a function, by its name in the symbol table.
 func moduleOf(function string, modules []string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(function, "type:.eq."), "type:.hash.")
 	name, _, _ = strings.Cut(name, "[") // of type arguments

@@ -23,7 +23,7 @@ type Key struct {
 	ID        string
 }
 
-// Keys are one of each kind, which take a while to make.
+// Keys has one key of each kind. Making them takes a while.
 var Keys = sync.OnceValue(func() map[string]*Key {
 	r, err := rsa.GenerateKey(rand.Reader, 2048)
 	e, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -36,7 +36,7 @@ var Keys = sync.OnceValue(func() map[string]*Key {
 	}
 })
 
-// JWKS is a JWK Set of their public keys.
+// JWKS is a JWK Set of the public keys of all.
 func JWKS(t testing.TB, all ...*Key) []byte {
 	t.Helper()
 	var set jose.JSONWebKeySet

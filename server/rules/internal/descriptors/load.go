@@ -14,8 +14,8 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// theirs are the names of fields of envoyproxy/ratelimit, which it accepts in any mapping, and ours
-// are those of Stint: of a descriptor and of a rate_limit.
+// theirs are the field names of envoyproxy/ratelimit, which it accepts in any mapping, and ours are Stint's,
+// of a descriptor and of a rate_limit.
 var (
 	theirs = []string{"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited",
 		"shadow_mode", "quota_mode", "name", "replaces", "detailed_metric", "value_to_metric", "share_threshold", "metadata"}
@@ -32,8 +32,8 @@ type Loader struct {
 	Forest
 	// Merge lets several files have one domain.
 	Merge bool
-	// Each is called for each descriptor with a limit, in the order of the files, and Useless for
-	// the name of each field that has no effect where it is.
+	// Each is called for each descriptor with a limit, in the order of the files, and Useless for the name of
+	// each field without effect in its place.
 	Each    func(*Node)
 	Useless func(r *yamlnode.Reader, name *yamlnode.Node)
 
@@ -46,8 +46,8 @@ type place struct {
 	composite string
 }
 
-// Load adds a file. It reports what is wrong to r: in the words of envoyproxy/ratelimit, and what is
-// wrong with Stint's own fields in others.
+// Load adds a file. It reports problems to r: in the words of envoyproxy/ratelimit, except for Stint's own
+// fields.
 func (l *Loader) Load(r *yamlnode.Reader, root *yamlnode.Node) {
 	if root == nil {
 		return
@@ -68,7 +68,7 @@ func (l *Loader) Load(r *yamlnode.Reader, root *yamlnode.Node) {
 	f.descriptors(fields["descriptors"], tree, clip(tree.Key)+".")
 }
 
-// tree is the domain of a file. If that has an error, the tree is none of the forest's: its
+// tree is the domain of a file. If the domain has an error, the tree is not added to the forest: its
 // descriptors are read for their errors only.
 func (f *file) tree(root, at *yamlnode.Node, sure bool) *Node {
 	l := f.loader
@@ -91,8 +91,8 @@ func (f *file) tree(root, at *yamlnode.Node, sure bool) *Node {
 	return tree
 }
 
-// missing reports that the field at of the mapping n is missing or empty, unless an error that was
-// reported before may be the cause: of the field itself or, if not sure, of a name in n.
+// missing reports that the field at of the mapping n is missing or empty, unless an earlier error may be the
+// cause: of the field itself or, if not sure, of a name in n.
 func (f *file) missing(n, at *yamlnode.Node, sure bool, text string) {
 	switch {
 	case at == nil && sure:
@@ -102,7 +102,7 @@ func (f *file) missing(n, at *yamlnode.Node, sure bool, text string) {
 	}
 }
 
-// Done drops what is needed for loading only.
+// Done drops data for loading only.
 func (l *Loader) Done() *Forest {
 	for _, tree := range l.order {
 		tree.done()
@@ -129,14 +129,14 @@ type file struct {
 	wrong  map[*yamlnode.Node]bool // an error was reported there
 }
 
-// Report notes a problem at n.
+// Report records a problem at n.
 func (f *file) Report(n *yamlnode.Node, format string, args ...any) {
 	f.wrong[n] = true
 	f.Reader.Report(n, format, args...)
 }
 
 // checkNames checks names and types in all mappings under n, as envoyproxy/ratelimit does before it
-// looks at what they mean. It reports false if n is no mapping.
+// interprets them. It returns false if n is not a mapping.
 func (f *file) checkNames(n *yamlnode.Node) bool {
 	if n.Kind != yaml.MappingNode {
 		f.Report(n, "error loading config file: want a mapping with a domain and descriptors")
@@ -153,7 +153,7 @@ func (f *file) checkNames(n *yamlnode.Node) bool {
 		case value.Kind == yaml.SequenceNode:
 			for _, item := range value.Content {
 				if item.Kind != yaml.MappingNode {
-					f.wrong[value] = true // also if it must not be a list
+					f.wrong[value] = true // even if it must not be a list
 					f.Report(item, "config error, yaml file contains list of type other than map: %s", clip(cmp.Or(item.Value, "a list or nothing")))
 					continue
 				}
@@ -168,8 +168,8 @@ func (f *file) checkNames(n *yamlnode.Node) bool {
 	return true
 }
 
-// fields returns the values of a mapping by name. Names other than those of allowed have no effect
-// there. It is not sure if a name has an error: what is missing may be meant by it.
+// fields returns the values of a mapping by name. Names other than allowed have no effect there. It is not
+// sure if a name has an error: that may be a missing field, misspelled.
 func (f *file) fields(n *yamlnode.Node, allowed ...string) (found map[string]*yamlnode.Node, sure bool) {
 	found, sure = make(map[string]*yamlnode.Node, len(n.Content)/2), true
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -205,7 +205,7 @@ func (f *file) descriptors(list *yamlnode.Node, parent *Node, path string) {
 	f.each(list, "descriptors", func(n *yamlnode.Node) { f.descriptor(n, parent, path) })
 }
 
-// each calls read with each mapping of a list; none where n is missing or null.
+// each calls read with each mapping of a list; not at all if n is missing or null.
 func (f *file) each(n *yamlnode.Node, name string, read func(*yamlnode.Node)) {
 	switch {
 	case n == nil || n.Tag == "!!null":
@@ -260,7 +260,7 @@ func (f *file) descriptor(n *yamlnode.Node, parent *Node, path string) {
 	f.descriptors(fields["descriptors"], d, path+".")
 }
 
-// unlimited looks for fields that have an effect only beside a rate_limit, which n does not have.
+// unlimited looks for fields that need a rate_limit, which n does not have.
 func (f *file) unlimited(n *yamlnode.Node) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		switch name := n.Content[i]; name.Value {
@@ -338,7 +338,7 @@ func (f *file) text(n *yamlnode.Node, to *string) {
 	}
 }
 
-// bools are those of YAML 1.1.
+// bools are the booleans of YAML 1.1.
 var bools = map[string]bool{"true": true, "yes": true, "y": true, "on": true, "false": false, "no": false, "n": false, "off": false}
 
 func (f *file) flag(n *yamlnode.Node, to *bool) {
@@ -390,7 +390,7 @@ func (f *file) metadata(n *yamlnode.Node, d *Node) {
 	}
 }
 
-// anything is the value of n as encoding/json would decode it.
+// anything returns the value of n as encoding/json would decode it.
 func (f *file) anything(n *yamlnode.Node) (any, bool) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -438,7 +438,7 @@ func (f *file) anything(n *yamlnode.Node) (any, bool) {
 	return n.Value, true
 }
 
-// clip shortens what a file says for a message.
+// clip shortens a text of a file for a message.
 func clip(text string) string {
 	const longest = 200
 	if len(text) > longest {

@@ -1,8 +1,8 @@
 package descriptors
 
-// patterns are nodes with asterisks in their value or, if it is those of keys, in their key. They are
-// found by the text before the first asterisk and after the last, so that many cost what few do, unless
-// those texts are the same.
+// patterns are nodes with asterisks in their value or, for patterns of keys, in their key. They are found by
+// the text before the first asterisk and after the last, so that many cost no more than few, unless those
+// texts are the same.
 type patterns struct {
 	all    []*Node // in file order
 	byEnds map[ends][]*Node
@@ -33,8 +33,8 @@ func (p *patterns) add(n *Node, parts []string) {
 	p.shapes = append(p.shapes, this)
 }
 
-// find is the first node in the file that key and value match; nil: none. text is the one of them
-// that the patterns are of.
+// find is the first node in the file that key and value match; nil: none. text is either key or value,
+// depending on what the patterns are for.
 func (p *patterns) find(text, key, value string) *Node {
 	if p == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Forest has a tree for each domain. After Load it does not change.
+// Forest has a tree for each domain. It does not change after loading.
 type Forest struct {
 	domains map[string]*Node
 	order   []*Node // of domains, as in the files
@@ -20,20 +20,20 @@ type Node struct {
 	// Key and Value are as in the file. A domain has its name in Key.
 	Key, Value string
 	Parent     *Node // nil: this is a domain
-	// Limit is nil where the file gives no rate_limit.
+	// Limit is nil if the file gives no rate_limit.
 	Limit *Limit
 
 	Shadow, Quota, DetailedMetric, ValueToMetric, ShareThreshold bool
 
 	Metadata map[string]any
-	// Fields are the values of a descriptor's fields of Stint's own, by name. At is the
-	// descriptor. Both are nil after Load.
+	// Fields are the values of Stint's own fields in a descriptor, by name. At is the descriptor. Both are
+	// nil after loading.
 	Fields map[string]*yamlnode.Node
 	At     *yamlnode.Node
 	Reader *yamlnode.Reader
 
-	// Unsure means that an error was reported because of which the domain, keys or values up to
-	// here may not be as meant: the node is not to be compared with others.
+	// Unsure means that, because of a reported error, the domain, keys or values up to here may not be as
+	// meant: do not compare the node with others.
 	Unsure bool
 
 	// Rule is the caller's number for a node with a Limit.
@@ -45,12 +45,11 @@ type Node struct {
 	// one in their key.
 	wildValues map[string]*patterns
 	wildKeys   *patterns
-	// order is the place among the children of Parent, in the order of the files.
+	// order is the node's place among the children of Parent, in the order of the files.
 	order    int
 	children int
 
-	// keyParts and valueParts are what is between the asterisks of Key and Value; nil: there
-	// is none.
+	// keyParts and valueParts are the texts between the asterisks of Key and Value; nil: no asterisk.
 	keyParts, valueParts []string
 }
 
@@ -61,17 +60,17 @@ type Limit struct {
 	Unlimited bool
 	Name      string
 	Replaces  []string
-	// Wrong means that an error in it was reported.
+	// Wrong means that an error in the limit was reported.
 	Wrong bool
-	// Fields are the values of the fields of Stint's own, by name, and At is the rate_limit.
-	// Both are nil after Load.
+	// Fields are the values of Stint's own fields, by name, and At is the rate_limit. Both are nil after
+	// loading.
 	Fields map[string]*yamlnode.Node
 	At     *yamlnode.Node
 }
 
 type pair struct{ key, value string }
 
-// Domain is the tree of a domain; nil: no file has it.
+// Domain is the tree of a domain; nil: no file has the domain.
 func (f *Forest) Domain(name string) *Node {
 	if f == nil {
 		return nil
@@ -113,7 +112,7 @@ func (n *Node) IsPattern() bool { return n.keyParts != nil || n.valueParts != ni
 func (n *Node) KeyVaries() bool   { return n.keyParts != nil }
 func (n *Node) ValueVaries() bool { return n.valueParts != nil || n.Value == "" }
 
-// Composite is the key, or key_value, by which envoyproxy/ratelimit calls the node.
+// Composite is the key, or key_value, with which envoyproxy/ratelimit names the node.
 func (n *Node) Composite() string {
 	if n.Value == "" {
 		return n.Key
@@ -128,7 +127,7 @@ func (n *Node) matches(key, value string) bool {
 	return n.Value == "" || n.valueParts == nil && n.Value == value || n.valueParts != nil && isLike(n.valueParts, value)
 }
 
-// isLike reports whether text is parts with anything between each two.
+// isLike reports whether text consists of parts with any text between them.
 func isLike(parts []string, text string) bool {
 	first, last := parts[0], parts[len(parts)-1]
 	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
@@ -186,7 +185,7 @@ func (n *Node) add(child *Node) {
 	}
 }
 
-// Path is the way from the domain, which is not part of it, to n.
+// Path has the nodes from the domain, which is not included, to n.
 func (n *Node) Path() []*Node {
 	var path []*Node
 	for ; n.Parent != nil; n = n.Parent {

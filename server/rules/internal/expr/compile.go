@@ -32,7 +32,7 @@ func NewCompiler(ctx context.Context) *Compiler {
 	return &Compiler{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns}
 }
 
-// Err says why nothing more is compiled: it wraps the cause of the context's end. nil: it goes on.
+// Err says why nothing more is compiled: it wraps the cause of the context's end. nil: compiling goes on.
 func (c *Compiler) Err() error {
 	if c.ctx.Err() == nil {
 		return nil
@@ -40,13 +40,13 @@ func (c *Compiler) Err() error {
 	return fmt.Errorf("compiling stopped: %w", context.Cause(c.ctx))
 }
 
-// Problem is something wrong with an expression, Offset characters from its beginning.
+// Problem is an error in an expression, Offset characters from its beginning.
 type Problem struct {
 	Offset int
 	Text   string
 }
 
-// Type says what an expression is for, and so which types its value may have.
+// Type is the use of an expression; it determines the types that its value may have.
 type Type struct {
 	want string
 	fits func(*cel.Type) bool
@@ -182,8 +182,8 @@ func startOf(checked *cel.Ast, id int64) int {
 	return 0
 }
 
-// Clip shortens a text of a request or a file for a message, and replaces what cannot be
-// printed, so that it neither fills a log nor breaks its lines.
+// Clip shortens a text of a request or a file for a message, and replaces unprintable characters, so that it
+// neither fills a log nor breaks its lines.
 func Clip(text string) string {
 	const longest = 300
 	if len(text) > longest {

@@ -18,7 +18,7 @@ func isCounted(checked *cel.Ast) bool {
 	counted := false
 	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		switch e.Kind() {
-		case ast.ComprehensionKind: // may nest values without end, which the estimate does not see
+		case ast.ComprehensionKind: // may nest values without end; the estimate does not see that
 			counted = true
 		case ast.CallKind:
 			counted = counted || e.AsCall().FunctionName() == "format"
@@ -31,7 +31,7 @@ func isCounted(checked *cel.Ast) bool {
 	return err != nil || most.Max > MaxWork
 }
 
-// shortTexts estimates that texts are as long as MaxRequestText, and knows no lists and maps.
+// shortTexts estimates texts as long as MaxRequestText, and does not know lists and maps.
 type shortTexts struct{}
 
 func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
@@ -43,7 +43,7 @@ func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
 
 func (shortTexts) EstimateCallCost(function, _ string, target *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
 	if overloads.IsTypeConversionFunction(function) && len(args) == 1 && args[0].Type().Kind() == types.DynKind {
-		// What cannot be converted is quoted. A few of the longest texts cost little.
+		// Values that cannot be converted are quoted. A few of the longest texts cost little.
 		return cost.NewCallEstimate(cost.Estimate{Max: MaxWork / 4}, nil)
 	}
 	if function != overloads.Matches || len(args) == 0 {
@@ -61,7 +61,7 @@ func (shortTexts) EstimateCallCost(function, _ string, target *cost.AstNode, arg
 // charged when done.
 type prices struct{}
 
-// CallCost is given an overload only if the types were known before.
+// CallCost gets an overload only if the types were known before.
 func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	var units uint64
 	switch function {
@@ -69,11 +69,11 @@ func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val
 		units = uint64(args[0].(types.Int))
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals,
 		operators.Greater, operators.GreaterEquals:
-		units = unitsOf(lighter(args[0], args[1], 1)) // no more is looked at
+		units = unitsOf(lighter(args[0], args[1], 1)) // more is not read
 	case operators.In:
 		units = ofMembership(args[0], args[1])
 	case operators.Add:
-		if _, ok := args[0].(traits.Lister); ok { // which is not copied
+		if _, ok := args[0].(traits.Lister); ok { // it is not copied
 			args = args[1:]
 		}
 		units = ofAll(args, result)
@@ -98,7 +98,7 @@ func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val
 	return &units
 }
 
-// charges are prices for functions of libraries, whose own CEL would prefer.
+// charges are prices for functions of libraries; CEL would prefer the libraries' own.
 var charges = func() (list []cost.TrackerOption) {
 	for _, id := range []string{
 		"string_char_at_int", "string_index_of_string", "string_index_of_string_int",
@@ -116,7 +116,7 @@ var charges = func() (list []cost.TrackerOption) {
 	return list
 }()
 
-// zoneWork is what a time zone costs: its file is read each time.
+// zoneWork is the cost of a time zone: its file is read each time.
 const zoneWork = 500
 
 func ofAll(args []ref.Val, result ref.Val) uint64 {
@@ -155,7 +155,7 @@ const (
 // weigh is about how many bytes a value takes, shared parts counted twice, up to overweight.
 func weigh(v ref.Val) int { return weighUpTo(v, overweight) }
 
-// lighter is the weight of a, or times that of b, whichever is less, in time proportional to that.
+// lighter is the smaller of a's weight and times b's weight, in time proportional to the result.
 func lighter(a, b ref.Val, times int) int {
 	for most := 256; ; most *= 4 {
 		weight := min(weighUpTo(a, most), times*weighUpTo(b, most))
@@ -192,7 +192,7 @@ func weighUpTo(v ref.Val, most int) (size int) {
 	return slot
 }
 
-// units is an interpreter call that costs as much as its argument says.
+// units is an interpreter call whose cost is its argument.
 type units struct{}
 
 func (units) Function() string   { return unitsOverload }
@@ -213,7 +213,7 @@ func spend(frame *interpreter.ExecutionFrame, n uint64) {
 	}
 }
 
-// weighed is a step whose value is charged for where CEL asks too little.
+// weighed is a step whose value is charged for, because CEL charges too little.
 type weighed struct {
 	interpreter.InterpretableV2
 	work func(ref.Val) uint64
@@ -242,7 +242,7 @@ func ofRange(v ref.Val) uint64 {
 	return 0
 }
 
-// ofIteration is the work of a turn of a loop, which CEL does not charge where the body is constant.
+// ofIteration is the work of one iteration of a loop, which CEL does not charge if the body is constant.
 func ofIteration(ref.Val) uint64 { return 1 }
 
 func (p *plan) findWeighed(e ast.Expr) {
@@ -277,7 +277,7 @@ func (p *plan) weigh(step interpreter.InterpretableV2) interpreter.Interpretable
 		return step
 	}
 	if index, ok := p.indexOf[step.ID()]; ok {
-		// CEL plans an index by a step in two, of which the first must stay as it is.
+		// CEL plans an indexing step in two parts; the first must stay as it is.
 		p.unfinished[index] = true
 	}
 	return &weighed{step, work}
@@ -312,7 +312,7 @@ func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error)
 		return nil, foldError{failed}
 	}
 	if list, ok := step.(interpreter.InterpretableConstructor); ok {
-		f.size += 16 * (1 + len(list.InitVals())) // what is in it stands in the expression, or was counted
+		f.size += 16 * (1 + len(list.InitVals())) // its elements are in the expression, or were counted
 	} else {
 		f.size += weighUpTo(v, MaxFolded+1)
 	}

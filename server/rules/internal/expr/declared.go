@@ -25,7 +25,7 @@ type Declarations struct {
 type Declaration struct {
 	Name  string
 	Forms []string
-	// After means that only a NumberAfter may use it, which may use nothing else.
+	// After means that only a NumberAfter may use it. A NumberAfter may use nothing else.
 	After bool
 }
 

@@ -10,24 +10,23 @@
 //	ok, err := e.True(&s)
 //	s.Close()
 //
-// A [Compiler] checks types and refuses what cannot work. An [Expression] never changes and
-// may be used from many goroutines at once. Besides evaluating it, a caller can ask what it
-// reads (Variables, Headers, Secrets), what is known of its value before any request (FixedBool,
-// Parts, IsHash and so on) and why it was not true ([Expression.WhyFalse]).
+// A [Compiler] checks types and refuses expressions that cannot work. An [Expression] never changes and may
+// be used from many goroutines at once. A caller can evaluate it, or ask what it reads (Variables, Headers,
+// Secrets), what is known of its value before any request (FixedBool, Parts, IsHash and so on) and why it was
+// not true ([Expression.WhyFalse]).
 //
 // # Bounds
 //
-// Both sides may be hostile: a file, and a request. The Max constants bound an expression
-// before it is compiled (length, depth, patterns), while its constant parts are worked out
-// (MaxFolded), and while it is evaluated. Expressions whose work a request could multiply
-// are counted step by step and fail beyond MaxWork; all others skip the counting, which
-// costs allocations (see isCounted).
+// Files and requests may be hostile. The Max constants bound an expression before it is compiled (length,
+// depth, patterns), while its constant parts are worked out (MaxFolded), and while it is evaluated.
+// Expressions whose work a request could multiply are counted step by step and fail beyond MaxWork; all
+// others skip the counting, which costs allocations (see isCounted).
 //
 // # Missing values
 //
-// A variable, header, attribute or index that is not there is missing, and so is an
-// expression that needs it. That is no error: True is false then, Int and Key have no value.
-// Where one operand of || or && is missing and another fails, the failure counts.
+// A variable, header, attribute or index that is not there is missing, and so is an expression that needs it.
+// That is not an error: True is false then, Int and Key have no value. If one operand of || or && is missing
+// and another fails, the failure counts.
 package expr
 
 import (
@@ -44,30 +43,29 @@ import (
 
 // Expression is a compiled expression.
 type Expression struct {
-	only onlyPath // first, for True looks at it in every rule, and often at no more
+	only onlyPath // first, because True reads it for every rule, and often nothing else
 
 	// Source is the expression as written, without the blanks around it.
 	Source string
-	// Variable is the variable that is all of the expression; empty: there is more.
+	// Variable is set if the expression is just this variable; empty: there is more.
 	Variable string
-	// IsList says that the value is a list, and Parts of how many elements; 0: that depends.
+	// IsList: the value is a list. Parts is its number of elements; 0: that depends.
 	IsList bool
 	Parts  int
-	// IsHash says that the value is a hash, as of sha256 or hmac.
+	// IsHash: the value is a hash, as of sha256 or hmac.
 	IsHash bool
 	// Variables are the names of all variables that it reads, in order.
 	Variables []string
-	// Headers are the names that it asks request.headers for literally, in lower case.
+	// Headers are the literal names that it reads in request.headers, in lower case.
 	Headers []string
-	// AnyHeader says that it may read other headers, too.
+	// AnyHeader: it may read other headers, too.
 	AnyHeader bool
-	// JSONPaths are the fields of response.json that it reads, each once: names of fields from
-	// the root.
+	// JSONPaths are the fields of response.json that it reads, each once: field names from the root.
 	JSONPaths [][]string
-	// Secrets are those that it names, and where.
+	// Secrets are the secrets that it names, and where.
 	Secrets []SecretUse
-	// Hints are comparisons that cannot be meant as written, such as of request.path with
-	// a text that has no slash.
+	// Hints are comparisons that are surely not meant as written, such as of request.path with a text without
+	// a slash.
 	Hints []Problem
 	// Patterns are comparisons with what looks like a pattern, such as of request.path with "/a/*".
 	Patterns []Problem
@@ -75,7 +73,7 @@ type Expression struct {
 	// One of constant, Variable and program is set. The first two need no CEL to evaluate.
 	constant ref.Val
 	program  cel.Program
-	folded   ref.Val // the value of a program that needs nothing of a request
+	folded   ref.Val // the value of a program that reads nothing of a request
 	nat64    address.NAT64
 }
 
@@ -88,7 +86,7 @@ type SecretUse struct {
 // Uses reports whether e reads a variable, such as "request.path".
 func (e *Expression) Uses(variable string) bool { return slices.Contains(e.Variables, variable) }
 
-// True is the value of a Condition; a missing one is false.
+// True is the value of a Condition; missing is false.
 func (e *Expression) True(s *Scope) (bool, error) {
 	if e.only.excludes(s) {
 		return false, nil
@@ -97,7 +95,7 @@ func (e *Expression) True(s *Scope) (bool, error) {
 	return v == types.True, err
 }
 
-// Int is the value of a Number, rounded up; ok is false where it is missing or null.
+// Int is the value of a Number, rounded up; ok is false if it is missing or null.
 func (e *Expression) Int(s *Scope) (n int64, ok bool, err error) {
 	v, err := e.eval(s)
 	if v == nil || err != nil {
@@ -106,7 +104,7 @@ func (e *Expression) Int(s *Scope) (n int64, ok bool, err error) {
 	return wholeNumber(v)
 }
 
-// wholeNumber is the value of a Number: what JSON calls a number may be any kind of them.
+// wholeNumber is the value of a Number: a JSON number may have any numeric type.
 func wholeNumber(v ref.Val) (n int64, ok bool, err error) {
 	switch v := v.(type) {
 	case types.Int:
@@ -127,8 +125,8 @@ func wholeNumber(v ref.Val) (n int64, ok bool, err error) {
 	return 0, false, fmt.Errorf("%v: too large", v.Value())
 }
 
-// Key is the text of a Key, perhaps empty, and cut off soon after most bytes; ok is false where it is
-// missing or null, or a part is null. In a list a NUL byte, which no part has, follows each part.
+// Key is the text of a Key, perhaps empty, and cut off soon after most bytes; ok is false if it is missing or
+// null, or a part is null. In a list, a NUL byte, which no part has, follows each part.
 func (e *Expression) Key(s *Scope, most int) (key string, ok bool, err error) {
 	s.inKey = true
 	v, err := e.eval(s)
@@ -139,13 +137,13 @@ func (e *Expression) Key(s *Scope, most int) (key string, ok bool, err error) {
 	return keyText(v, most)
 }
 
-// FixedBool is the value of a Condition that depends on no request.
+// FixedBool is the value of a Condition that does not depend on the request.
 func (e *Expression) FixedBool() (value, ok bool) {
 	b, ok := e.fixed().(types.Bool)
 	return bool(b), ok
 }
 
-// FixedInt is the value of a Number that depends on no request.
+// FixedInt is the value of a Number that does not depend on the request.
 func (e *Expression) FixedInt() (n int64, ok bool) {
 	v := e.fixed()
 	if v == nil {
@@ -155,7 +153,7 @@ func (e *Expression) FixedInt() (n int64, ok bool) {
 	return n, ok && err == nil
 }
 
-// FixedKey is Key of a Key that depends on no request; ok is false where it does, or is null.
+// FixedKey is Key of a Key that does not depend on the request; ok is false if it does, or is null.
 func (e *Expression) FixedKey(most int) (key string, ok bool, err error) {
 	v := e.fixed()
 	if v == nil {
@@ -172,7 +170,7 @@ func (e *Expression) fixed() ref.Val {
 	return e.folded
 }
 
-// eval returns nil without an error where the value is missing.
+// eval returns nil without an error if the value is missing.
 func (e *Expression) eval(s *Scope) (ref.Val, error) {
 	var v ref.Val
 	var err error

@@ -11,8 +11,8 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// fieldMap is request.headers, request.query, request.cookies or body, looked up in the request as it is; the whole
-// map is only built for its size or a loop. An error of a lookup is the value of that name.
+// fieldMap is request.headers, request.query, request.cookies or body, looked up directly in the request; the
+// whole map is only built for its size or a loop. An error of a lookup is the value of that name.
 type fieldMap struct {
 	fields  Fields
 	body    Body         // in place of fields; no expression needs all of it (see inspector.fieldOf)
@@ -69,8 +69,8 @@ func (m *fieldMap) build() *wholeMap {
 	return m.whole
 }
 
-// FindStringKey is what CEL asks first of a literal name; where nothing is found it asks Find,
-// which may say why.
+// FindStringKey is CEL's first call for a literal name; if nothing is found, it calls Find, which may say
+// why.
 func (m *fieldMap) FindStringKey(name string) (any, bool) {
 	if v := m.lookup(name); v != nil && !types.IsError(v) {
 		return v, true
@@ -131,7 +131,7 @@ func (m *fieldMap) Type() ref.Type { return types.MapType }
 
 func (m *fieldMap) Value() any { return m.build().Value() }
 
-// bodyField is what the body has at a path, or an error; nil: nothing.
+// bodyField is the body's value at a path, or an error; nil: none.
 func (m *fieldMap) bodyField(path []string) ref.Val {
 	v := m.bodyFieldOnce(path)
 	if m.lenient && types.IsError(v) && errors.Is(v.(*types.Err), ErrUnreadable) {
@@ -140,7 +140,8 @@ func (m *fieldMap) bodyField(path []string) ref.Val {
 	return v
 }
 
-// bodyFieldOnce looks a path up once, and only so many, because each reads all of the body.
+// bodyFieldOnce looks each path up once, and a limited number of paths, because each lookup reads all of the
+// body.
 func (m *fieldMap) bodyFieldOnce(path []string) ref.Val {
 	name := strings.Join(path, "\x00")
 	for i := range m.asked {
@@ -165,8 +166,8 @@ func (m *fieldMap) bodyFieldOnce(path []string) ref.Val {
 	return v
 }
 
-// bodyObject is an object in a body. Its fields are looked up in the body again, because that checks
-// their names. Loops, comparisons and weighing, which may need thousands, take what is there.
+// bodyObject is an object in a body. Its fields are looked up in the body again, because that checks their
+// names. Loops, comparisons and weighing, which may need thousands, use the decoded object.
 type bodyObject struct {
 	traits.Mapper
 	root *fieldMap

@@ -35,8 +35,7 @@ const (
 	TextOp   = "text"
 )
 
-// Function is a function of formulas, of which the result is a number. Calls have between
-// Least and all of Args.
+// Function is a function of formulas that returns a number. Calls have between Least and all of Args.
 type Function struct {
 	Name  string
 	Args  []FunctionArg
@@ -140,7 +139,7 @@ func overloadID(name string, args []*cel.Type) string {
 
 var percent = regexp.MustCompile(`\d\s*%`)
 
-// Formula parses a formula of f and checks its types. It returns nil where there are problems.
+// Formula parses a formula of f and checks its types. It returns nil if there are problems.
 func (c *Compiler) Formula(source string, f *Formulas) (*Formula, []Problem) {
 	if text := c.tooLong(source); text != "" {
 		return nil, []Problem{{0, text}}
@@ -181,7 +180,7 @@ type lowering struct {
 	problems []Problem
 }
 
-// lower makes a Formula of what CEL has checked.
+// lower makes a Formula from CEL's checked expression.
 func (l *lowering) lower(e ast.Expr) *Formula {
 	n := &Formula{Offset: startOf(l.checked, e.ID())}
 	switch e.Kind() {

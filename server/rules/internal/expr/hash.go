@@ -35,7 +35,7 @@ func hashes() []cel.EnvOption {
 
 func isHash(function string) bool { return function == "sha256" || function == "hmac" }
 
-// IsHash reports whether text may be what sha256 or hmac returned.
+// IsHash reports whether text may be a result of sha256 or hmac.
 func IsHash(text string) bool {
 	return len(text) == 2*sha256.Size && strings.Trim(text, "0123456789abcdef") == ""
 }
@@ -78,10 +78,10 @@ type Secret struct {
 	macs atomic.Pointer[sync.Pool] // of hash.Hash; nil: not read yet
 }
 
-// NewSecret is a Secret of this name that holds nothing yet: to use it is an error.
+// NewSecret is a Secret of this name without a value yet: using it is an error.
 func NewSecret(name string) *Secret { return &Secret{name: name} }
 
-// Set makes value what s holds.
+// Set sets the value of s.
 func (s *Secret) Set(value []byte) {
 	value = slices.Clone(value)
 	s.macs.Store(&sync.Pool{New: func() any { return hmac.New(sha256.New, value) }})
@@ -89,7 +89,7 @@ func (s *Secret) Set(value []byte) {
 
 var secretType = cel.OpaqueType("secret")
 
-// noSecrets is an error and not missing: a rule must not be skipped for want of a secret.
+// noSecrets is an error and not missing: a rule must not be skipped because a secret is absent.
 var noSecrets = types.NewErrWithNodeID(-1, "no secrets are known here").(*types.Err)
 
 // sum is the hexadecimal HMAC-SHA256; false: the secret was not read yet.

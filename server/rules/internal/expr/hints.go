@@ -17,8 +17,8 @@ import (
 
 const mostHints = 10
 
-// hints are the comparisons of an expression with texts that a variable never has, and its networks
-// that do not hold what they seem to; patterns, those with what looks like a pattern.
+// hints are the comparisons of an expression with texts that a variable never has, and networks that do not
+// contain what they seem to; patterns are comparisons with texts that look like patterns.
 func hints(checked *cel.Ast, nat64 address.NAT64) (list, patterns []Problem) {
 	tree := checked.NativeRep()
 	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(part ast.Expr) {
@@ -44,7 +44,7 @@ type comparison struct {
 	id            int64 // of the literal
 }
 
-// comparisons are those of e with literals; nil if it compares with anything else.
+// comparisons are e's comparisons with literals; nil if it compares with anything else.
 func comparisons(tree *ast.AST, e ast.Expr) []comparison {
 	if e.Kind() != ast.CallKind {
 		return nil

@@ -12,13 +12,13 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// inspector finds what has the right types and yet cannot work.
+// inspector finds parts that have the right types and yet cannot work.
 type inspector struct {
 	checked  *cel.Ast
 	problems []Problem
 	secrets  []SecretUse
-	proper   map[int64]bool // secrets as arguments of hmac, and what fields are read of, by id
-	headers  []string       // that are asked for literally
+	proper   map[int64]bool // secrets as arguments of hmac, and operands whose fields are read, by id
+	headers  []string       // literal names
 	paths    [][]string     // into response.json
 	maps     int            // uses of request.headers for anything else
 }
@@ -48,9 +48,8 @@ func (i *inspector) allKnown(when phase) {
 	}))
 }
 
-// fieldOf refuses every use of body and response.json but for their fields, and notes the path of
-// those of response.json: nothing else is looked for while a response passes. It visits a field
-// before what that is a field of.
+// fieldOf refuses every use of body and response.json except their fields, and records the paths of
+// response.json's: nothing else is looked for while a response passes. It visits a field before its operand.
 func (i *inspector) fieldOf(e ast.Expr) {
 	if i.proper[e.ID()] {
 		return
@@ -78,7 +77,7 @@ func (i *inspector) fieldOf(e ast.Expr) {
 	}
 }
 
-// field is what e is a field of, and its name, where both are literal.
+// field returns the operand of which e is a field, and the field's literal name.
 func field(e ast.Expr) (of ast.Expr, name string, ok bool) {
 	switch {
 	case e.Kind() == ast.SelectKind:
@@ -144,7 +143,7 @@ func (i *inspector) pattern(e ast.Expr) {
 	}
 }
 
-// headerName notes the name at e of a field of a map, if that holds headers.
+// headerName records the field name at e, if the map has headers.
 func (i *inspector) headerName(of, e ast.Expr, name string) {
 	requests := i.isHeaders(of)
 	if !requests && !i.isVariable(of, "response.headers") {
@@ -191,7 +190,7 @@ func (i *inspector) takesSecret(e ast.Expr) {
 	i.secrets = append(i.secrets, SecretUse{name, startOf(i.checked, of.ID())})
 }
 
-// secretsStay refuses every use of secrets but hmac(secrets.NAME, …).
+// secretsStay refuses every use of secrets except hmac(secrets.NAME, …).
 func (i *inspector) secretsStay(e ast.Expr) {
 	if i.isVariable(e, "secrets") && !i.proper[e.ID()] && len(i.problems) == 0 {
 		i.note(e, "secrets are for hmac only, as in hmac(secrets.pepper, client.ip)")

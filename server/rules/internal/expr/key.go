@@ -32,7 +32,7 @@ func joinedParts(list traits.Lister, most int) (key string, ok bool, err error) 
 		b.WriteString(part)
 		b.WriteByte(0)
 		if b.Len() > most {
-			break // too long however it goes on
+			break // too long already
 		}
 	}
 	if types.Int(b.Len()) == size {

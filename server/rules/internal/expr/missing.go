@@ -14,18 +14,18 @@ type missingError struct{}
 
 func (missingError) Error() string { return "not known of this request" }
 
-// missing spreads through an expression. CEL notes in an error where it met it, unless it has an
-// id: with one this value, which all requests share, is never written to.
+// missing spreads through an expression. CEL writes into an error where it met it, unless the error has an
+// id: with one, this value, which all requests share, is never written.
 var missing = types.NewErrWithNodeID(-1, "%w", missingError{}).(*types.Err)
 
 func init() {
-	// CEL would write to these, unguarded, when they first occur.
+	// CEL would write to these, without a lock, when they first occur.
 	types.LabelErrNode(-1, types.NoSuchOverloadErr())
 	types.LabelErrNode(-1, types.String("0000-01-01T00:00:00Z").ConvertToType(types.TimestampType))
 }
 
-// noSuchKey is the type of CEL's errors for a missing key or index, which CEL does not export and
-// whose text may quote a request, so we provoke one.
+// noSuchKey is the type of CEL's errors for a missing key or index. CEL does not export it, and its text may
+// quote a request, so we provoke one.
 var noSuchKey = func() reflect.Type {
 	attributes := interpreter.NewAttributeFactory(
 		containers.DefaultContainer, types.DefaultTypeAdapter, types.NewEmptyRegistry())

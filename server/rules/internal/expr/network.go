@@ -44,7 +44,7 @@ func ParseNetwork(text string, nat64 address.NAT64) (netip.Prefix, error) {
 	return p, nil
 }
 
-// Contains is CEL's "in"; an error for what is neither address nor network.
+// Contains is CEL's "in"; an error for values that are neither address nor network.
 func (n network) Contains(v ref.Val) ref.Val {
 	text, ok := v.(types.String)
 	if !ok {
@@ -62,7 +62,7 @@ func (n network) Contains(v ref.Val) ref.Val {
 	return types.Bool(n.prefix.Bits() <= inner.Bits() && n.prefix.Contains(inner.Addr()))
 }
 
-// inNAT64 is a call of cidr where prefixes of NAT64 are known.
+// inNAT64 is a call of cidr with known prefixes of NAT64.
 type inNAT64 struct {
 	interpreter.InterpretableCall
 	prefixes address.NAT64

@@ -8,9 +8,9 @@ import (
 // omissible are the parts of a request that a client may leave out.
 var omissible = []string{"request.headers", "request.query", "request.cookies", "request.credential", "body"}
 
-// Omits reports whether a Key has no text for a request that leaves out what its client may: headers,
-// parameters, cookies, the credential and the body. It is false of a key that needs attributes or
-// claims, which are not the client's to send.
+// Omits reports whether a Key has no text for a request without the optional parts: headers, parameters,
+// cookies, the credential and the body. It is false for a key that needs attributes or claims, which the
+// client does not send.
 func (e *Expression) Omits() bool {
 	if e.Uses("attrs") || e.Uses("claims") || !slices.ContainsFunc(omissible, e.Uses) {
 		return false

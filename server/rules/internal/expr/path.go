@@ -19,8 +19,8 @@ import (
 //   - escapes are decoded, also those that appear when others have been decoded, and the
 //     path ends at a NUL
 //   - a backslash is a slash
-//   - in each segment, a semicolon is removed with what follows it, and then spaces and dots
-//     at the end, unless the segment is "." or ".."
+//   - in each segment, a semicolon is removed with the text after it, and then spaces and dots at the end,
+//     unless the segment is "." or ".."
 //   - empty segments and "." are removed, and ".." with the segment before it
 //   - letters of either case are one, as Unicode's simple folding has it: those of ASCII
 //     are in lower case
@@ -34,7 +34,7 @@ func FoldPath(p string) string {
 	return joinFolded(foldBytes(p))
 }
 
-// isFolded reports that p is folded. It is false for some paths that are.
+// isFolded reports whether p is surely folded. It is false for some folded paths.
 func isFolded(p string) bool {
 	if p[0] != '/' || len(p) > 1 && p[len(p)-1] == '/' {
 		return false
@@ -99,7 +99,7 @@ func joinFolded(p string) string {
 
 func appendFolded(b []byte, text string) []byte {
 	for i, c := range text {
-		if c == utf8.RuneError { // of bytes that are no UTF-8, too, which stay
+		if c == utf8.RuneError { // also for bytes that are not UTF-8, which stay
 			_, size := utf8.DecodeRuneInString(text[i:])
 			b = append(b, text[i:i+size]...)
 			continue
@@ -167,10 +167,10 @@ func isOfPath(tree *ast.AST, call ast.CallExpr, function string) bool {
 	return named != nil && named.Name == "request.path"
 }
 
-// onlyPath is the one path for which a condition can be true.
+// onlyPath is the only path for which a condition can be true.
 type onlyPath struct {
 	path   string
-	folded bool // path is folded, and what folds to it counts
+	folded bool // path is folded, and all paths that fold to it count
 	known  bool // there is such a path
 }
 
@@ -185,9 +185,8 @@ func (o *onlyPath) excludes(s *Scope) bool {
 	return s.Path != o.path
 }
 
-// onlyPathOf finds the one path that a condition demands by request.path == "…" or .is("…"),
-// alone or in an &&, which is false for any other path. Most rules have one, and a comparison is
-// cheaper than an evaluation.
+// onlyPathOf finds the only path that a condition allows by request.path == "…" or .is("…"), alone or in an
+// &&. Most rules have one, and a comparison is cheaper than an evaluation.
 func onlyPathOf(tree *ast.AST, e ast.Expr) onlyPath {
 	if e.Kind() != ast.CallKind {
 		return onlyPath{}

@@ -39,7 +39,7 @@ func stepsOf(e *syntax.Regexp) (n int) {
 		return max(1, n)
 	case syntax.OpAlternate:
 		return n + len(e.Sub)
-	case syntax.OpRepeat: // each that need not be is one step more
+	case syntax.OpRepeat: // each optional repetition is one more step
 		most := max(e.Min+1, e.Max)
 		return min(1+n*most+most-e.Min, maxPattern+1)
 	}

@@ -9,7 +9,7 @@ import (
 // segmentPattern finds a segment of a path that stands for others in some routers: *, {id}, :id.
 var segmentPattern = regexp.MustCompile(`\*|/(\{[^/]*\}|:[A-Za-z_][^/]*)(/|$)`)
 
-// patternText says how to write what a comparison with a pattern means; "": it is with no pattern.
+// patternText says how to write the intended comparison with a pattern; "": it has no pattern.
 func patternText(c *comparison) string {
 	text := c.text
 	switch c.subject {
@@ -18,7 +18,7 @@ func patternText(c *comparison) string {
 		if where == nil {
 			return ""
 		}
-		// What begins before the pattern may be all that is meant.
+		// The text before the pattern may be all that is meant.
 		head, tail := strings.TrimSuffix(text[:where[0]], "/"), text[where[1]:]
 		if text[where[0]] == '*' && strings.Trim(tail, "*/") == "" && strings.HasPrefix(head, "/") && text[:where[0]] != head {
 			return fmt.Sprintf("%q is compared letter by letter, and no usual path has it: write request.path.under(%q)", Clip(text), Clip(head))

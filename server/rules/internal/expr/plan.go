@@ -18,15 +18,15 @@ import (
 type plan struct {
 	logic map[int64]ast.CallExpr                // the calls of || and &&, by id
 	terms map[int64]interpreter.InterpretableV2 // the planned operands of those, by id
-	// folded are the values of the parts that need nothing of a request, by id.
+	// folded are the values of the parts that read nothing of a request, by id.
 	folded  map[int64]ref.Val
 	folding *folding
 	steps   int // of the patterns
 	nat64   address.NAT64
 
 	counted bool // see isCounted
-	// What is charged for steps if counted, by id; the calls of [] by the ids of their indices; and
-	// those of which CEL plans the first part only.
+	// The charges for steps if counted, by id; the calls of [] by the ids of their indices; and the calls of
+	// which CEL has planned only the first part.
 	weighed    map[int64]func(ref.Val) uint64
 	indexOf    map[int64]int64
 	unfinished map[int64]bool
@@ -168,8 +168,8 @@ func (m *membership) Eval(vars interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(vars, m.Exec)
 }
 
-// logic is || or &&. Of several failures it reports what went wrong before what is missing, so
-// that a request cannot hide an error behind a missing value.
+// logic is || or &&. It reports errors before missing values, so that a request cannot hide an error behind a
+// missing value.
 type logic struct {
 	interpreter.InterpretableV2
 	terms   []interpreter.InterpretableV2

@@ -13,8 +13,8 @@ import (
 	"github.com/stintdev/stint/internal/address"
 )
 
-// Variables are the variables of one request. An empty Route or Operation and an invalid Client are
-// missing, and without HasRequest all of request.
+// Variables are the variables of one request. An empty Route or Operation and an invalid Client are missing;
+// without HasRequest, all of request is.
 type Variables struct {
 	HasRequest                bool
 	Method, Path, Host, Route string
@@ -26,28 +26,28 @@ type Variables struct {
 	Attrs                     map[string]any // as decoded from JSON; nil: those of LateAttrs
 	LateAttrs                 Attrs          // nil: there are none
 	Claims                    Claims
-	// Secrets has a *Secret under each name. nil: to use one is an error.
+	// Secrets has a *Secret under each name. nil: using one is an error.
 	Secrets map[string]any
 	Cost    int64
 	Body    Body // nil: it is not known
-	// LenientBody makes a Body that cannot be read (ErrUnreadable) one without fields. It may change
-	// from one expression to the next.
+	// LenientBody treats an unreadable Body (ErrUnreadable) as one without fields. It may change from one
+	// expression to the next.
 	LenientBody bool
 	// Response is for expressions of type NumberAfter.
 	Response Response
 }
 
-// ErrUnreadable means that a Body is none that can be read.
+// ErrUnreadable means that a Body cannot be read.
 var ErrUnreadable = errors.New("the body cannot be read")
 
 // Body is the JSON body of a request, for one goroutine.
 type Body interface {
-	// Lookup returns what is at a path of names, as decoded from JSON, if there is anything. An
-	// error is the expression's result; it may wrap ErrUnreadable.
+	// Lookup returns the value at a path of names, as decoded from JSON, if there is one. An error is the
+	// expression's result; it may wrap ErrUnreadable.
 	Lookup(path []string) (value any, ok bool, err error)
 }
 
-// Response is what is known when a request has ended.
+// Response has the data known at the end of a request.
 type Response struct {
 	Status, Bytes int64
 	Seconds       float64
@@ -61,11 +61,11 @@ type Response struct {
 type Fields interface {
 	// Lookup returns the value of a name, if there is one. An error is the expression's result.
 	Lookup(name string) (value string, ok bool, err error)
-	// All returns all values. An error says why they are not to be compared; the values are there.
+	// All returns all values. An error says why they must not be compared; the values are there.
 	All() (map[string]string, error)
 }
 
-// Claims finds what a client's token says, as decoded from JSON, once for each request that needs it.
+// Claims finds the claims of a client's token, as decoded from JSON, once for each request that needs them.
 type Claims interface {
 	Claims() (map[string]any, error)
 }
@@ -81,12 +81,11 @@ type Attrs interface {
 	Attrs() map[string]any
 }
 
-// Scope is what expressions see of one request, on one goroutine. It makes each variable's value
-// once, when first used, since that may allocate. The caller sets Variables before, and calls Close
-// after.
+// Scope has one request's variables for expressions, on one goroutine. It makes each variable's value once,
+// when first used, since that may allocate. The caller sets Variables before, and calls Close afterwards.
 type Scope struct {
 	Variables
-	inKey bool // a key is evaluated: client.ip is how the client is counted
+	inKey bool // a key is evaluated: client.ip has its counted form
 
 	method, path, host, route, credential, address, counted, operation, cost ref.Val
 
@@ -97,7 +96,7 @@ type Scope struct {
 	claims any // map[string]any or an error; nil: not known yet
 }
 
-// Close makes s a zero Scope, but for memory that it keeps for the next request.
+// Close resets s to a zero Scope, but keeps memory for the next request.
 func (s *Scope) Close() {
 	clear(s.headers.asked)
 	clear(s.query.asked)
@@ -247,8 +246,8 @@ func (s *Scope) findClaims() any {
 	return s.claims
 }
 
-// withoutNull is object without the members that are null, which say nothing: else has() would find
-// one, and nothing could be counted by it.
+// withoutNull is object without null members: otherwise has() would find them, although nothing can be
+// counted by null.
 func withoutNull(object map[string]any) map[string]any {
 	if !hasNull(object) {
 		return object
@@ -273,7 +272,7 @@ func hasNull(object map[string]any) bool {
 	return false
 }
 
-// known is once of a text that is missing where it is empty.
+// known is once for a text that is missing if empty.
 func known(to *ref.Val, text string) ref.Val {
 	if text == "" {
 		return missing

@@ -82,7 +82,7 @@ func (p phase) unknownName(name string, source []rune, offset int) Problem {
 var operatorsAndTexts = regexp.MustCompile(`(?s)"""|'''|"|'|//[^\n]*` +
 	`|===|!==|==|!=|<=|>=|=>|=<|<>|=|&&|\|\||&|\||\b(?:and|or|not|AND|OR|NOT)\b`)
 
-// native is what CEL has in place of an operator of other languages.
+// native has CEL's replacements for operators of other languages.
 var native = map[string]string{
 	"=": "==", "===": "==", "!==": "!=", "<>": "!=", "=>": ">=", "=<": "<=", "&": "&&", "|": "||",
 	"and": "&&", "or": "||", "not": "!",
@@ -111,7 +111,7 @@ func foreign(source string) []Problem {
 	return problems
 }
 
-// endOfString is where the string ends that begins at start with this quote.
+// endOfString is the end of the string that begins at start with this quote.
 func endOfString(source string, start int, quote string) int {
 	raw := start > 0 && strings.ContainsRune("rR", rune(source[start-1]))
 	for i := start + len(quote); i < len(source); i++ {

@@ -14,8 +14,8 @@ import (
 
 var errText = errors.New("the resulting text would be too long")
 
-// boundedText replaces functions of the strings extension by equal ones: replace, join, split and
-// format keep to MaxText, and searches take time in proportion to both texts, not their product.
+// boundedText replaces functions of the strings extension by equivalent ones: replace, join, split and format
+// are limited to MaxText, and searches take time in proportion to the sum of both lengths, not their product.
 func boundedText() []cel.EnvOption {
 	text, number, list := cel.StringType, cel.IntType, cel.ListType(cel.StringType)
 	return []cel.EnvOption{
@@ -52,8 +52,8 @@ func boundedText() []cel.EnvOption {
 	}
 }
 
-// mostLookedFor bounds the product of the lengths of a text and what is looked for: package
-// strings compares hashes, which a caller can make equal everywhere.
+// mostLookedFor bounds the product of the lengths of a text and the text to find: package strings compares
+// hashes, which a caller can make equal everywhere.
 const mostLookedFor = 1 << 32
 
 var errLookedFor = errors.New("the search text and the text to search are too long together")
@@ -80,7 +80,7 @@ func contains(in, what ref.Val) ref.Val {
 	return types.Bool(strings.Contains(string(s), string(wanted)))
 }
 
-// readable is text as CEL reads it, in characters: what is no UTF-8 is replaced.
+// readable is text as CEL reads it, in characters: invalid UTF-8 is replaced.
 func readable(text ref.Val) string {
 	s := string(text.(types.String))
 	if utf8.ValidString(s) {

@@ -9,27 +9,27 @@ import (
 	"cel.dev/cel-go/ext"
 )
 
-// These bound what expressions may ask for.
+// The bounds of expressions.
 const (
 	// MaxExpression is the length of the longest expression, in bytes.
 	MaxExpression = 4096
-	// MaxExpressions is how long all expressions of a Compiler may be together, in bytes.
-	// Compiled, they take up to a hundred times as much.
+	// MaxExpressions is the total length of all expressions of a Compiler, in bytes. Compiled, they take up
+	// to a hundred times as much.
 	MaxExpressions = 1 << 20
 	// MaxDepth is how deep the parts of an expression may nest. In a chain of
 	// sums each + is a level, in one of && or || it is not.
 	MaxDepth = 64
-	// MaxWork is how much work one evaluation may be, in CEL's units: a step is 1, looking
-	// through text, or making it, 1 for each 10 bytes. It is reached within milliseconds.
+	// MaxWork bounds the work of one evaluation, in CEL's units: a step is 1, reading or making text 1 for
+	// each 10 bytes. It is reached within milliseconds.
 	MaxWork = 100_000
 	// MaxText bounds texts that replace, join and format make, in bytes, and 16 times the parts of
 	// split: their work is counted only when done, and a few of them would fill the memory.
 	MaxText = 1 << 20
-	// MaxRequestText bounds a text of a request, in bytes. A longer one, which no gateway lets
-	// through, is an error for expressions that use it. Work with attrs and claims is always counted.
+	// MaxRequestText bounds a text of a request, in bytes. A longer one, which no gateway accepts, is an
+	// error for expressions that use it. Work with attrs and claims is always counted.
 	MaxRequestText = 68 << 10
-	// MaxBodyFields is how many fields of a request's body all its expressions may look up: each
-	// lookup reads the body, and an expression may loop over names that the client chose.
+	// MaxBodyFields is how many fields of a request's body all expressions together may look up: each lookup
+	// reads the body, and an expression may loop over names that the client chose.
 	MaxBodyFields = 100
 	// MaxFolded bounds the constant parts of an expression, in bytes, and MaxConstants those of all.
 	MaxFolded    = 64 << 10
@@ -117,7 +117,7 @@ var language = sync.OnceValue(func() *cel.Env {
 	return must(cel.NewEnv(options...))
 })
 
-// must is for what only a mistake in this package's declarations, or a change of CEL, breaks.
+// must panics on errors that only a mistake in this package's declarations, or a change of CEL, causes.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic("expr: " + err.Error())

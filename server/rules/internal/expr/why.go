@@ -40,7 +40,7 @@ func (e *Expression) WhyKeyless(s *Scope) string {
 	return "needs " + e.whatIsMissing(s)
 }
 
-// Needs are the variables that e reads and the request does not have, if that is why e has no value.
+// Needs are the variables that e reads and the request lacks, if that is why e has no value.
 func (e *Expression) Needs(s *Scope) (names []string) {
 	if v, err := e.eval(s); v != nil || err != nil {
 		return nil
@@ -84,8 +84,8 @@ func (e *Expression) falsePart(ctx context.Context, s *Scope) string {
 	return ""
 }
 
-// Conjuncts are the parts of a condition that && joins, spelled alike where they are written with other
-// spaces; nil: they are not known.
+// Conjuncts are the parts of a condition that && joins, in a common spelling regardless of spaces; nil: not
+// known.
 func (e *Expression) Conjuncts() (all []string) {
 	checked := dissect(e.Source)
 	if checked == nil {
@@ -111,7 +111,7 @@ func conjuncts(e ast.Expr, parts []ast.Expr) []ast.Expr {
 	return parts
 }
 
-// whatIsMissing names what an expression needs that the request does not have.
+// whatIsMissing names the values that an expression needs and the request lacks.
 func (e *Expression) whatIsMissing(s *Scope) string {
 	if e.Variable != "" {
 		return e.Variable + ", which is not known of this request"
@@ -138,7 +138,7 @@ func dissect(source string) *cel.Ast {
 	return checked
 }
 
-// absent is the part of an expression that stands for what is missing; empty if CEL does not say.
+// absent is the part of an expression whose value is missing; empty if CEL does not say.
 func absent(checked *cel.Ast, s *Scope, nat64 address.NAT64) string {
 	program, err := language().Program(checked, newPlan(checked, nat64).options()...)
 	if err != nil {
