@@ -106,7 +106,7 @@ func (a *Admin) value(r *yamlnode.Reader) schema.Value {
 		{Name: "listen", Value: schema.Parsed(r, &a.Listen, parseListenOrOff, addressOrOff).Expanding(r), Default: "127.0.0.1:8090", Flag: "admin-listen",
 			Says: "Address of the admin API; off: none."},
 		{Name: "tls", Value: readTLS(r, &a.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "access.md#tls",
-			Says: "The admin API's certificate. Without it, it speaks plain HTTP."},
+			Says: "The admin API's certificate; without it, plain HTTP."},
 		{Name: "dashboard", Value: schema.Bool(r, &a.Dashboard), Default: "true", See: "dashboard.md",
 			Says: "Serves the dashboard at \"/\", with a sign-in by token."},
 	}, callers.rows()...)

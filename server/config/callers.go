@@ -97,11 +97,11 @@ func (r *callersReader) rows() schema.Rows {
 	}
 	return schema.Rows{
 		{Name: "tokens", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &token}, r.tokens), Example: "[{name: deploy" + of + ", file: /etc/stint/token}]",
-			Says: "Bearer tokens that callers may show."},
+			Says: "Bearer tokens of callers."},
 		{Name: "clients", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &client}, func(n *yamlnode.Node) { r.Each(n, r.client) }), Example: "[{name: ops.internal" + of + "}]", Needs: tls,
-			Says: "Names in the certificates of callers: a common name, or an alternative DNS name or URI." + elsewhere},
+			Says: "Names in callers' certificates: the common name, or an alternative DNS name or URI." + elsewhere},
 		{Name: "hosts", Value: schema.List(r.Reader, &r.to.Hosts, parseCallersHost, schema.Scalar("host", schema.Something)), Example: "[stint.internal]",
-			Says: "Hosts under which callers without a token may reach it, beside those of loopback."},
+			Says: "Hosts by which callers without a token may reach it, besides loopback."},
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *callersReader) tokenRows(t *Token) schema.Rows {
 		schema.Row{Name: "file", Value: schema.Text(r.Reader, &t.File, "file"), Example: "/etc/stint/token", Reread: true, Instead: []string{"env"}, Not: []string{"env"},
 			Says: "File with the token."},
 		schema.Row{Name: "env", Value: schema.Text(r.Reader, &t.Env, "name"), Example: "STINT_TOKEN",
-			Says: "Name of a variable of the environment with the token."})
+			Says: "Environment variable with the token."})
 }
 
 func (r *callersReader) clientRows(c *Client) schema.Rows { return r.named(&c.Name, &c.Scope) }
@@ -171,10 +171,10 @@ func (r *callersReader) client(n *yamlnode.Node) {
 // named are the rows that a token and a client have in common, and more.
 func (r *callersReader) named(name *string, scope *Scope, more ...schema.Row) schema.Rows {
 	rows := schema.Rows{{Name: "name", Value: schema.Text(r.Reader, name, "name").Matching(schema.Something), Required: true, Example: "deploy",
-		Says: "What the API calls the caller, unique among tokens and clients."}}
+		Says: "The caller's name, unique among tokens and clients."}}
 	if r.scoped {
 		rows = append(rows, schema.Row{Name: "scope", Value: schema.Parsed(r.Reader, scope, parseScope, schema.Words("read", "write")), Required: true, Example: "write",
-			Says: "Whether the caller may only look, or also change."})
+			Says: "Whether the caller may only read, or also change."})
 	}
 	return append(rows, more...)
 }

@@ -26,11 +26,11 @@ func (c *CORS) rows(r *yamlnode.Reader) schema.Rows {
 	origin := schema.Scalar("origin", `^(\*|null|[^A-Z/]+://[^A-Z/]+)$`)
 	return schema.Rows{
 		{Name: "origins", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &origin}.OrElse(schema.Words("upstream")), func(n *yamlnode.Node) { c.readOrigins(r, n) }), Required: true, Example: `["https://app.example.com"]`,
-			Says: "Which origins may read answers, or upstream: those that the upstream of the same route last allowed."},
+			Says: "Origins that may read answers, or upstream: those that the route's upstream last allowed."},
 		{Name: "credentials", Value: schema.Bool(r, &p.Credentials), Default: "false", Not: []string{"origins=upstream"},
 			Says: "Lets pages send cookies and credentials."},
-		{Name: "max_age", Value: schema.Custom(schema.Shape{Kind: schema.KindDuration, What: "duration"}, r.Period(&p.MaxAge)), Computed: "what browsers do by default, 5s", Example: "10m", Not: []string{"origins=upstream"},
-			Says: "How long a browser may keep the answer to a preflight."},
+		{Name: "max_age", Value: schema.Custom(schema.Shape{Kind: schema.KindDuration, What: "duration"}, r.Period(&p.MaxAge)), Computed: "the browsers' default, 5s", Example: "10m", Not: []string{"origins=upstream"},
+			Says: "How long a browser may cache a preflight."},
 		{Name: "methods", Value: schema.List(r, &p.Methods, func(text string) (string, error) {
 			return text, (&httplimit.CORS{Methods: []string{text}}).Check()
 		}, schema.Scalar("method", schema.Token)), Computed: "GET, HEAD, POST, PUT, PATCH, DELETE", Example: "[GET, POST]", Not: []string{"origins=upstream"},

@@ -47,21 +47,21 @@ func JWTAlgorithms() []string {
 func (j *JWT) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "header", Value: schema.Parsed(r, &j.Header, parseTokenHeader, schema.Scalar("header", "^[A-Za-z0-9-]+$")), Default: "Authorization", Example: "X-Token",
-			Says: "The header with the token, after \"Bearer\"; in others than Authorization that word may be missing."},
+			Says: "The header with the token, after \"Bearer\", which only Authorization requires."},
 		{Name: "jwks_file", Value: schema.Text(r, &j.KeysFile, "file"), Example: "/etc/stint/jwks.json", Reread: true, Instead: []string{"jwks_url", "trusted"}, Not: []string{"jwks_url", "trusted"},
-			Says: "File with the keys that sign tokens, a JWK Set."},
+			Says: "File with the keys of tokens, a JWK Set."},
 		{Name: "jwks_url", Value: schema.Parsed(r, &j.KeysURL, parseKeysURL, webURL).Expanding(r), Example: "https://id.example.com/.well-known/jwks.json", Not: []string{"trusted"},
 			Says: "URL of such a set, fetched every 15 minutes, and when a token names an unknown key."},
 		{Name: "trusted", Value: schema.Bool(r, &j.Trusted), Default: "false", Example: "true",
-			Says: "A proxy before this instance verifies signatures, and Stint does not. Only tokens from trusted_proxies and in checks are believed."},
+			Says: "A proxy verifies signatures, and Stint does not. Only tokens from trusted_proxies and in checks count."},
 		{Name: "issuer", Value: schema.Text(r, &j.Issuer, "text"), Example: `"https://id.example.com"`,
-			Says: "What iss of a token must be. Without it, anything."},
+			Says: "The iss that a token must have. Without it, any."},
 		{Name: "audience", Value: schema.Text(r, &j.Audience, "text"), Example: "api",
-			Says: "What aud of a token must have. Without it, anything."},
+			Says: "A value that a token's aud must contain. Without it, any."},
 		{Name: "algorithms", Value: schema.List(r, &j.Algorithms, parseAlgorithm, schema.Words(JWTAlgorithms()...)), Computed: "all of them", Example: "[ES256]", Not: []string{"trusted"},
 			Says: "The signature algorithms that tokens may use."},
 		{Name: "leeway", Value: schema.Duration(r, "leeway", &j.Leeway, 0, hour), Default: "30s",
-			Says: "How much clocks may differ for the times in a token."},
+			Says: "How far clocks may differ for the times in a token."},
 	}
 }
 
