@@ -119,7 +119,7 @@ func (r *callersReader) clientRows(c *Client) schema.Rows { return r.named(&c.Na
 // and hosts that have no effect because every caller must authenticate.
 func (r *callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, name string, allShow bool) {
 	if len(r.to.Hosts) > 0 && allShow {
-		r.Report(fields["hosts"], "hosts are for callers that show neither token nor certificate, and here all must: remove it")
+		r.Report(fields["hosts"], "hosts are for callers without a token or certificate, but here all need one: remove it")
 	}
 	if len(r.to.Clients) > 0 && !tls.AsksForCertificate() {
 		r.Report(fields["clients"], "clients are known by their certificates: give %s with client_ca, too", name)

@@ -51,7 +51,7 @@ func readCORS(r *yamlnode.Reader, to **CORS) schema.Value {
 		}
 		for name, field := range fields {
 			if c.Upstream && name != "origins" {
-				r.Report(field, "%s is for origins that are listed: with origins: upstream, the upstream says it", name)
+				r.Report(field, "%s is for listed origins: with origins: upstream, the upstream decides it", name)
 			}
 		}
 		if err := c.Policy.Check(); err != nil && r.Problems() == before {
@@ -85,6 +85,6 @@ func (c *CORS) readOrigins(r *yamlnode.Reader, n *yamlnode.Node) {
 
 // corsInVain finds that there are no upstreams whose CORS could be learned.
 func (s *Settings) corsInVain() (f rules.Finding, found bool) {
-	return rules.Finding{Code: rules.CodeCORS, Text: "cors has origins: upstream, and there are no routes: nobody answers here whose CORS headers could be repeated, " +
-		"so that pages cannot read a refusal; list the origins"}, s.CORS != nil && s.CORS.Upstream && len(s.Routes) == 0
+	return rules.Finding{Code: rules.CodeCORS, Text: "cors has origins: upstream, but there are no routes: no upstream's CORS headers can be repeated here, " +
+		"so pages cannot read a refusal; list the origins"}, s.CORS != nil && s.CORS.Upstream && len(s.Routes) == 0
 }

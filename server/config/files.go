@@ -83,7 +83,7 @@ func readSecrets(r *yamlnode.Reader, to *[]Secret) schema.Value {
 				r.Report(name, "name %.60q of a secret: must be 1 to 64 letters, digits and _, and not begin with a digit", s.Name)
 			}
 			if fields != nil && s.File == "" {
-				r.Report(value, "a secret needs a file: where its text is found")
+				r.Report(value, "a secret needs a file with its text")
 			}
 			*to = append(*to, s)
 		})

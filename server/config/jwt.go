@@ -75,10 +75,10 @@ func readJWT(r *yamlnode.Reader, to **JWT) schema.Value {
 			}
 		}
 		if given != 1 {
-			r.Report(n, "jwt needs one of jwks_file, jwks_url and trusted: true: who verifies tokens, by which keys")
+			r.Report(n, "jwt needs one of jwks_file, jwks_url and trusted: true, to verify tokens")
 		}
 		if j.Trusted && fields["algorithms"] != nil {
-			r.Report(fields["algorithms"], "algorithms without keys: with trusted: true nobody looks at signatures here")
+			r.Report(fields["algorithms"], "algorithms without keys: with trusted: true, signatures are not checked here")
 		}
 	})
 }
@@ -123,6 +123,6 @@ func (s *Settings) claimsUnknown(set *rules.Set) (f rules.Finding, found bool) {
 	case s.JWT.Trusted && len(set.TrustedProxies) == 0:
 		why = "jwt is trusted: true while trusted_proxies is empty"
 	}
-	return rules.Finding{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, and " + why +
-		", so that only checks which send claims have any; configure how tokens are verified"}, why != "" && set.UsesClaims()
+	return rules.Finding{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, but " + why +
+		", so only checks that send claims have any; configure how tokens are verified"}, why != "" && set.UsesClaims()
 }

@@ -52,7 +52,7 @@ func (l *Log) value(r *yamlnode.Reader) schema.Value {
 	}
 	return schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		if l.Access && l.Level > slog.LevelInfo {
-			r.Report(fields["access"], "access: its lines have the level info, so that level must be info or debug")
+			r.Report(fields["access"], "access: its lines have the level info, so level must be info or debug")
 		}
 	})
 }

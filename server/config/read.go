@@ -80,7 +80,7 @@ func parseStateDir(text string) (string, error) {
 		return "", errors.New("state_dir: want a directory such as /var/lib/stint")
 	}
 	if !filepath.IsAbs(text) {
-		return "", fmt.Errorf("state_dir %.60q: want an absolute path, such as /var/lib/stint: a relative one depends on the directory in which the program is started", text)
+		return "", fmt.Errorf("state_dir %.60q: want an absolute path, such as /var/lib/stint: a relative one depends on where the program is started", text)
 	}
 	return text, nil
 }

@@ -96,7 +96,7 @@ func (s *Settings) Impatient(rule *rules.Rule, r *Route) rules.Finding {
 		does, fix = fmt.Sprintf("breaks off an answer after %s", limittext.Duration(response)), "response_timeout: 10m or more, or 0s"
 	}
 	return rules.Finding{Code: rules.CodeImpatient, Text: fmt.Sprintf("rule %q has tokens, and the route %s %s: "+
-		"the official clients of OpenAI and Anthropic wait ten minutes and then send again, so an answer that takes a model longer is paid for and never heard; give the route %s",
+		"the official clients of OpenAI and Anthropic wait ten minutes and then send again, so an answer that takes longer than the route allows is paid for but never received; give the route %s",
 		rule.Name, r, does, fix)}
 }
 
@@ -250,7 +250,7 @@ func parseUpgrade(text string) (string, error) {
 	}
 	switch strings.ToLower(name) {
 	case "h2c", "h2", "h3", "http", "tls":
-		return "", fmt.Errorf("upgrade %.60q: it would carry any number of requests past the rules; an upstream that speaks HTTP/2 is named h2c://", text)
+		return "", fmt.Errorf("upgrade %.60q: it would carry any number of requests past the rules; for an HTTP/2 upstream, write h2c://", text)
 	}
 	return text, nil
 }

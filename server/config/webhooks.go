@@ -89,7 +89,7 @@ func readWebhooks(r *yamlnode.Reader, to *[]Webhook) schema.Value {
 func (w *Webhook) check(r *yamlnode.Reader, n *yamlnode.Node, fields map[string]*yamlnode.Node) {
 	switch {
 	case fields["name"] == nil:
-		r.Report(n, "the webhook has no name: it is shown where it fails")
+		r.Report(n, "the webhook has no name: errors show it")
 	case !rules.IsName(w.Name):
 		r.Report(fields["name"], "name %.70q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", w.Name)
 	}
