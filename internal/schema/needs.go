@@ -71,14 +71,14 @@ func at(path string, value *jsonNode, required bool) *jsonNode {
 // needsText says which fields go with the field: sentences, each after a blank; empty if none do.
 func (row *Row) needsText() (text string) {
 	if len(row.Needs) > 0 {
-		text = " It needs " + list(row.Needs, "or") + "."
+		text = " Needs " + list(row.Needs, "or") + "."
 	}
 	one := list(append([]string{row.Name}, row.Instead...), "and")
 	switch {
 	case len(row.Instead) > 0 && slices.Equal(row.Instead, row.Not):
-		return text + " Exactly one of " + one + " is needed."
+		return text + " Needs exactly one of " + one + "."
 	case len(row.Instead) > 0:
-		text += " At least one of " + one + " is needed."
+		text += " Needs at least one of " + one + "."
 	}
 	if len(row.Not) > 0 {
 		text += " Not with " + list(row.Not, "or") + "."

@@ -32,7 +32,7 @@ func (s *Settings) CheckGuarded() error {
 func (c *CheckAPI) value(s *Settings, r *yamlnode.Reader) schema.Value {
 	callers := callersReader{Reader: r, to: &c.Callers}
 	rows := append(callers.rows(), schema.Row{Name: "open", Value: schema.Bool(r, &c.Open), Default: "false", Not: []string{"tokens", "clients"},
-		Says: "Lets everyone who can connect use it, without a token or certificate."})
+		Says: "Lets everyone who can connect use it."})
 	return schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		allShow := len(c.Tokens)+len(c.Clients) > 0 || s.CheckTLS.AsksForCertificate()
 		callers.check(fields, s.CheckTLS, "check_tls", allShow)

@@ -91,7 +91,7 @@ func (r *callersReader) rows() schema.Rows {
 	r.names = map[string]bool{}
 	token := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return r.tokenRows(new(Token)) }}
 	client := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return r.clientRows(new(Client)) }}
-	of, elsewhere, tls := "", " It needs check_tls with client_ca.", []string(nil)
+	of, elsewhere, tls := "", " Needs check_tls with client_ca.", []string(nil)
 	if r.scoped {
 		of, elsewhere, tls = ", scope: write", "", []string{"tls.client_ca"}
 	}
@@ -174,7 +174,7 @@ func (r *callersReader) named(name *string, scope *Scope, more ...schema.Row) sc
 		Says: "The caller's name, unique among tokens and clients."}}
 	if r.scoped {
 		rows = append(rows, schema.Row{Name: "scope", Value: schema.Parsed(r.Reader, scope, parseScope, schema.Words("read", "write")), Required: true, Example: "write",
-			Says: "Whether the caller may only read, or also change."})
+			Says: "What the caller may do: read, or also change."})
 	}
 	return append(rows, more...)
 }

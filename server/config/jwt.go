@@ -51,7 +51,7 @@ func (j *JWT) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "jwks_file", Value: schema.Text(r, &j.KeysFile, "file"), Example: "/etc/stint/jwks.json", Reread: true, Instead: []string{"jwks_url", "trusted"}, Not: []string{"jwks_url", "trusted"},
 			Says: "File with the keys of tokens, a JWK Set."},
 		{Name: "jwks_url", Value: schema.Parsed(r, &j.KeysURL, parseKeysURL, webURL).Expanding(r), Example: "https://id.example.com/.well-known/jwks.json", Not: []string{"trusted"},
-			Says: "URL of such a set, fetched every 15 minutes, and when a token names an unknown key."},
+			Says: "URL of a JWK Set, fetched every 15 minutes, and when a token names an unknown key."},
 		{Name: "trusted", Value: schema.Bool(r, &j.Trusted), Default: "false", Example: "true",
 			Says: "A proxy verifies signatures, and Stint does not. Only tokens from trusted_proxies and in checks count."},
 		{Name: "issuer", Value: schema.Text(r, &j.Issuer, "text"), Example: `"https://id.example.com"`,

@@ -149,7 +149,7 @@ func readBreaker(r *yamlnode.Reader, to *fleet.Breaker) schema.Value {
 		{Name: "percent", Value: schema.Number(r, &to.Percent, 1, 100), Default: "50",
 			Says: "Also probes if this share of at least 20 calls in a second failed, and breaker.failures of them began one after another."},
 		{Name: "slow", Value: schema.Duration(r, "slow", &to.Slow, schema.AboveZero, schema.Endless), Example: "20ms",
-			Says: "An answer that takes at least this long counts as a failure, like a missed deadline."},
+			Says: "An answer that takes at least this long counts as a failure."},
 		{Name: "wait", Value: schema.Duration(r, "wait", &to.Wait, schema.AboveZero, schema.Endless), Default: "100ms",
 			Says: "Wait before the first probe of an open breaker; doubles with each failed probe."},
 		{Name: "max_wait", Value: schema.Duration(r, "max_wait", &to.MaxWait, schema.AboveZero, schema.Endless), Default: "5s",

@@ -54,7 +54,7 @@ func (w *Webhook) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "kind", Value: schema.Parsed(r, &w.Kind, parseWebhookKind, schema.Words("json", "slack", "alertmanager")), Required: true, Example: "slack",
 			Says: "Message format: Stint's own JSON, Slack's incoming webhooks, or Alertmanager's."},
 		{Name: "url", Value: schema.Parsed(r, &w.URL, ParseWebhookURL, webURL).Expanding(r), Example: "https://hooks.example.com/alerts", Instead: []string{"url_file"}, Not: []string{"url_file"}, Secret: true,
-			Says: "Where messages are sent. For Alertmanager, leave out /api/v2/alerts."},
+			Says: "Where to send messages; for Alertmanager, without /api/v2/alerts."},
 		{Name: "url_file", Value: schema.Text(r, &w.URLFile, "file"), Example: "/etc/stint/slack", Reread: true,
 			Says: "File with the URL, which may be a secret."},
 		{Name: "timeout", Value: schema.Duration(r, "timeout", &w.Timeout, 100*time.Millisecond, 30*time.Second), Default: "5s",

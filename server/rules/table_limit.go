@@ -15,7 +15,7 @@ func limitRows() schema.Rows {
 		{Name: "amount", Value: shaped(numberShape(0, algo.Exact-1)), Required: true, Example: "100", See: "rules.md#nothing-and-no-limit",
 			Says: "Units allowed in the period; 0: nothing passes. The period bounds it, too."},
 		{Name: "period", Value: shaped(durationShape("1ms", "26062d")), Example: "1m", Instead: []string{"per", "algorithm=" + stint.InFlight.String()}, Not: []string{"per"}, See: "algorithms.md",
-			Says: "The time in which the amount is allowed."},
+			Says: "The period for the amount."},
 		{Name: "algorithm", Value: shaped(schema.Algorithm()), Computed: stint.TokenBucket.String() + "; " + stint.FixedWindow.String() + ", if the limit has per", Example: stint.FixedWindow.String(), See: "algorithms.md",
 			Says: "How the limit counts."},
 		{Name: "burst", Value: shaped(numberShape(1, algo.Exact-1)), Computed: "the amount", Example: "20", See: "algorithms.md#how-each-algorithm-counts",
@@ -59,7 +59,7 @@ func penaltyRows() schema.Rows {
 		{Name: "max_ban", Value: shaped(durationShape("0s", longest)), Default: longest, Example: "7d",
 			Says: "The longest ban, at least ban_for; 0s: the default."},
 		{Name: "forget_after", Value: shaped(durationShape("0s", longest)), Default: limittext.Duration(algo.DefaultForget), Example: "1d",
-			Says: "How long after the last violation they count from 0 again, and bans from the first, at least 1ms; 0s: the default."},
+			Says: "Time after the last violation or ban until they count from 0 again, at least 1ms; 0s: the default."},
 		{Name: "on_status", Value: listOf(numberShape(leastStatus, mostStatus)), Example: "[401, 404]", See: "rules.md#responses-as-violations",
 			Says: "Response statuses that are violations, too, " + upTo(maxStatuses) + "."},
 	}
@@ -78,7 +78,7 @@ func alertRows() schema.Rows {
 		{Name: "severity", Value: shaped(nameShape), Default: defaultSeverity, Example: "critical", See: "alerts.md",
 			Says: "A name such as info, warning or critical."},
 		{Name: "labels", Value: shaped(namesShape("^[A-Za-z][A-Za-z0-9_]{0,63}$", textShape)), Example: "{team: payments}", See: "alerts.md",
-			Says: "Labels sent with the alert, at most " + strconv.Itoa(maxLabelBytes) + " bytes in all. A name is a letter, then at most 63 of A-Z a-z 0-9 _."},
+			Says: "Labels sent with the alert, at most " + strconv.Itoa(maxLabelBytes) + " bytes. Names: a letter, then at most 63 of A-Z a-z 0-9 _."},
 		{Name: "message", Value: shaped(textShape), Example: "More than a tenth of the logins is refused.", See: "alerts.md",
 			Says: "A line of text sent with the alert, at most " + strconv.Itoa(maxAlertText) + " bytes."},
 	}
