@@ -76,9 +76,9 @@ func (row *Row) needsText() (text string) {
 	one := list(append([]string{row.Name}, row.Instead...), "and")
 	switch {
 	case len(row.Instead) > 0 && slices.Equal(row.Instead, row.Not):
-		return text + " Needs exactly one of " + one + "."
+		return text + " Exactly one of " + one + " is needed."
 	case len(row.Instead) > 0:
-		text += " Needs at least one of " + one + "."
+		text += " At least one of " + one + " is needed."
 	}
 	if len(row.Not) > 0 {
 		text += " Not with " + list(row.Not, "or") + "."
