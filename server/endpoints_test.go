@@ -292,7 +292,7 @@ func TestUnknownEndpointIsFound(t *testing.T) {
 	send("POST", "/v1/rerank")
 	send("POST", "/v1/rerank")
 	all := found()
-	if len(all) != 1 || !strings.Contains(all[0], `rule "a" met a request to POST /v1/rerank, of which tokens: openai does not know`) {
+	if len(all) != 1 || !strings.Contains(all[0], `rule "a" got a request to POST /v1/rerank, whose cost tokens: openai does not know`) {
 		t.Errorf("found %q", all)
 	}
 	for i := range 20 {
@@ -306,7 +306,7 @@ func TestUnknownEndpointIsFound(t *testing.T) {
 	}
 	s = newServer(t, `rules: [{name: a, key: '"a"', tokens: openai, limits: [1000000 per 365d fixed_window hold]}]`, everythingTo(upstream(t, who("up"))))
 	send("POST", "/v1/batches")
-	if all := found(); len(all) != 1 || !strings.Contains(all[0], "which makes a batch of requests that are in a file") {
+	if all := found(); len(all) != 1 || !strings.Contains(all[0], "which starts a batch of requests from a file") {
 		t.Errorf("found %q", all)
 	}
 }

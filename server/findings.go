@@ -57,8 +57,8 @@ func (s *Server) holdsFinding() (f rules.Finding, near bool) {
 		}
 	}
 	made, most := stint.Internal(friend.Of{}).RoomOfHolds(m)
-	return rules.Finding{Code: rules.CodeManyHolds, Text: fmt.Sprintf("this instance holds %d of at most %d in its own memory, beyond which requests that hold are answered with 503: "+
-		"raise max_keys, of which this is a sixteenth, or lower how long limits hold", made, most)}, made >= most-most/10
+	return rules.Finding{Code: rules.CodeManyHolds, Text: fmt.Sprintf("this instance has %d of at most %d holds in its own memory; beyond that, requests that hold get 503: "+
+		"raise max_keys (this is a sixteenth of it), or shorten the holds of limits", made, most)}, made >= most-most/10
 }
 
 // noticeHolds logs that finding when it appears.
@@ -85,8 +85,8 @@ func (s *Server) notice(r *http.Request) {
 }
 
 func (s *Server) foundForwarded(set *served, from, header string) {
-	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests come with " + header + ", which is ignored because trusted_proxies is empty: " +
-		"if your proxy wrote it, all its clients count as one; add the proxy to trusted_proxies"}
+	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests have " + header + ", which is ignored because trusted_proxies is empty: " +
+		"if your proxy sets it, all its clients count as one; add the proxy to trusted_proxies"}
 	s.log.Warn(f.Text, "code", f.Code, "address", s.shownAddress(from))
 	set.noticed.add(f)
 }
@@ -106,12 +106,12 @@ func (s *Server) noticeUnheld(set *served, t *evaluation) {
 }
 
 func (s *Server) foundUnheld(set *served, r *rules.Rule, l *stint.Limit) {
-	does := "a budget is charged the estimate"
+	does := "the budget is charged the estimate"
 	if !rules.IsBudget(l) {
 		does = "in_flight only says whether one more would fit"
 	}
-	f := rules.Finding{Code: rules.CodeNoEnd, Text: fmt.Sprintf("rule %q saw a request whose end Stint cannot see, so nothing of %s is held: %s; "+
-		"let such requests pass through the gateway, or let checks ask with hold and settle", r.Name, l.Terms(), does)}
+	f := rules.Finding{Code: rules.CodeNoEnd, Text: fmt.Sprintf("rule %q got a request whose end Stint cannot see, so %s is not held: %s; "+
+		"send such requests through the gateway, or use checks with hold and settle", r.Name, l.Terms(), does)}
 	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	set.noticed.add(f)
 }
@@ -141,7 +141,7 @@ func (s *Server) foundUnread(r *rules.Rule) {
 	if r.After == "" {
 		where = "tokens: " + r.Tokens.API.String()
 	}
-	f := rules.Finding{Code: rules.CodeNoCost, Text: fmt.Sprintf("rule %q: none of %d responses said the cost of its request as %s expects it, so unsettled decides about each; "+
+	f := rules.Finding{Code: rules.CodeNoCost, Text: fmt.Sprintf("rule %q: none of %d responses had the cost of its request where %s expects it, so unsettled decides; "+
 		"compare a response of the upstream with the rule", r.Name, unreadResponses, where)}
 	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	s.set.Load().noticed.add(f)
@@ -166,12 +166,12 @@ func (n *noticed) endpoint(log *slog.Logger, r *rules.Rule, e rules.Endpoint, me
 	if known {
 		return
 	}
-	why := "of which tokens: " + r.Tokens.API.String() + " does not know what it costs"
+	why := "whose cost tokens: " + r.Tokens.API.String() + " does not know"
 	if e.IsBatch() {
-		why = "which makes a batch of requests that are in a file"
+		why = "which starts a batch of requests from a file"
 	}
-	f := rules.Finding{Code: rules.CodeEndpoint, Text: fmt.Sprintf("rule %q met a request to %s %s, %s: it was charged what the response said, or the estimate of one request; "+
-		"give such requests a rule of their own with a cost, or block them", r.Name, shown(method), shown(path), why)}
+	f := rules.Finding{Code: rules.CodeEndpoint, Text: fmt.Sprintf("rule %q got a request to %s %s, %s: it was charged the response's usage, or the estimate of one request; "+
+		"give such requests their own rule with a cost, or block them", r.Name, shown(method), shown(path), why)}
 	log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	n.add(f)
 }

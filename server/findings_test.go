@@ -123,8 +123,8 @@ func TestHeldWhereNoEndIsSeen(t *testing.T) {
 	for _, c := range []struct {
 		rules, want, says string
 	}{
-		{`rules: [{name: r, limits: [9 per 1m, 4 in_flight]}]`, "ST020", "4 in_flight is held: in_flight only says"},
-		{`rules: [{name: r, limits: [9 per 1m fixed_window hold]}]`, "ST020", "9 per 1m fixed_window hold is held: a budget is charged"},
+		{`rules: [{name: r, limits: [9 per 1m, 4 in_flight]}]`, "ST020", "4 in_flight is not held: in_flight only says"},
+		{`rules: [{name: r, limits: [9 per 1m fixed_window hold]}]`, "ST020", "9 per 1m fixed_window hold is not held: the budget is charged"},
 		{`rules: [{name: r, limits: [9 per 1m]}, {name: q, mode: shadow, limits: [4 in_flight]}]`, "", ""},
 		{`rules: [{name: r, limits: [9 per 1m]}, {name: q, match: 'operation == "other"', limits: [4 in_flight]}]`, "", ""},
 	} {
@@ -192,7 +192,7 @@ func TestManyHolds(t *testing.T) {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}
-	if f := s.Findings(); len(f) != 1 || f[0].Code != rules.CodeManyHolds || !strings.Contains(f[0].Text, "holds 7500 of at most 8192") {
+	if f := s.Findings(); len(f) != 1 || f[0].Code != rules.CodeManyHolds || !strings.Contains(f[0].Text, "has 7500 of at most 8192 holds") {
 		t.Errorf("%v", f)
 	}
 	for range 2 {

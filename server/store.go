@@ -86,7 +86,7 @@ func connect(s *config.Settings, address string, keys *redislimit.EnvoyKeys, log
 func storeFindings(s *redislimit.Store) []rules.Finding {
 	all := EvictionFindings(s.Server())
 	if err := s.Refused(); err != nil {
-		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the passwords or certificates that the files in the store's address hold now are not used; the previous ones stay in use until the server ends them: " +
+		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the new passwords or certificates in the files of the store's address are refused; the previous ones stay in use until the Redis server ends them: " +
 			strings.TrimPrefix(err.Error(), "redislimit: ")})
 	}
 	return all
@@ -98,5 +98,5 @@ func EvictionFindings(s redislimit.Server) []rules.Finding {
 		return nil
 	}
 	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy " + s.Eviction +
-		": when it runs out of memory it drops counts and bans, so that who is refused is allowed again; use noeviction"}}
+		": when it runs out of memory, it drops counts and bans, and refused clients are allowed again; use noeviction"}}
 }

@@ -38,13 +38,13 @@ func adminFlags(c *cobra.Command) *admin {
 	f.SortFlags = false
 	f.StringVar(&a.address, "admin", "", "`URL` of the admin API (default $STINT_ADMIN, or "+defaultAdmin+")")
 	f.StringVar(&a.tokenFile, "token-file", "", "read the token from `FILE`; without it, the token is $STINT_TOKEN")
-	f.StringVar(&a.ca, "ca", "", "trust servers with a certificate of the authorities in `FILE`, as PEM")
-	f.StringVar(&a.cert, "cert", "", "show the server the certificate in `FILE`, as PEM")
-	f.StringVar(&a.keyFile, "key-file", "", "the private key of --cert is in `FILE`")
-	f.BoolVar(&a.json, "json", false, "print the API's answer as it is")
+	f.StringVar(&a.ca, "ca", "", "trust the certificate authorities in the PEM `FILE`")
+	f.StringVar(&a.cert, "cert", "", "show the server the certificate in the PEM `FILE`")
+	f.StringVar(&a.keyFile, "key-file", "", "read the private key of --cert from `FILE`")
+	f.BoolVar(&a.json, "json", false, "print the API's JSON answer")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Second, "wait `DURATION` for an answer")
 	if f.Lookup("reason") != nil {
-		f.StringVar(&a.decision, "decision", "", "the `ID` of the decision that is the reason, from a log line or the header Stint-Decision; the audit keeps it")
+		f.StringVar(&a.decision, "decision", "", "`ID` of the decision that is the reason, from the log or the header Stint-Decision, for the audit")
 	}
 	fileFlags(c, "token-file", "ca", "cert", "key-file")
 	return a

@@ -28,7 +28,7 @@ func alertCommand() *cobra.Command {
 func alertList() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "list the alerts and their states",
-		Long: `Lists the alerts of the rules and their states. It exits with 1 if one fires that is not
+		Long: `Lists the alerts of the rules and their states. It exits with 1 if an alert fires that is not
 silenced.`,
 	}
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
@@ -116,14 +116,14 @@ func alertSilence() *cobra.Command {
 		Use:   "silence (ALERT | --all) (--for D | --until T) [--reason TEXT]",
 		Short: "send no messages about an alert for a while",
 		Long: `Sends no messages about an alert, or about all alerts, until the silence ends. If the alert
-still fires then, a message is sent. A new silence of an alert replaces the old one.`,
+still fires then, a message is sent. A new silence replaces the alert's old one.`,
 		Example: `  stint alert silence logins-blocked --for 2h --reason "ticket 4711"
   stint alert silence --all --until 2030-01-31T18:00:00Z`,
 		DisableFlagsInUseLine: true,
 	}
 	var body adminapi.SilenceRequest
 	all, f := false, c.Flags()
-	f.BoolVar(&all, "all", false, "mute all alerts")
+	f.BoolVar(&all, "all", false, "silence all alerts")
 	termFlags(f, &body.Term)
 	check := func(c *cobra.Command, args []string) error {
 		switch {

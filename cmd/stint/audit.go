@@ -15,9 +15,9 @@ import (
 func auditCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "audit [--limit N]", Short: "list who changed what, in the whole fleet",
-		Long: `Lists the last changes that were made through the admin API of any instance of the fleet, the
-newest first. The fleet keeps at most 1,000 changes for 14 days. --json also shows the state
-before and after each.`,
+		Long: `Lists the last changes made through the admin API of any instance of the fleet, newest first.
+The fleet keeps at most 1,000 changes for 14 days. --json also shows the state before and after
+each.`,
 		Example:               "  stint audit --limit 20",
 		DisableFlagsInUseLine: true,
 	}

@@ -39,9 +39,9 @@ func bannedKey(b *adminapi.PenaltyBan) string {
 func banList() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "list the bans in force",
-		Long: "Lists the bans that run, those by hand and those by the penalties of rules.",
+		Long: "Lists the bans in force: those by hand and those by the penalties of rules.",
 	}
-	rule := c.Flags().String("rule", "", "only bans under the rule `NAME`; without it, all bans, of networks too")
+	rule := c.Flags().String("rule", "", "only bans under the rule `NAME`; without it, all bans, including networks")
 	limit := number{least: 1}
 	c.Flags().Var(&limit, "limit", "show at most `N` of each kind (default 1000)")
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
@@ -98,7 +98,7 @@ func checkTarget(t *adminapi.BanTarget) error {
 func banAdd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "add (--rule R --key K | --network N) [--for D | --until T] [--reason TEXT]", Short: "ban a key under a rule, or a network",
-		Long: "Bans a key under a rule, or everyone in a network, until it is lifted or its time is over.",
+		Long: "Bans a key under a rule, or everyone in a network, until the ban is lifted or ends.",
 		Example: `  stint ban add --rule login --key 192.0.2.7 --for 30m --reason "tries passwords"
   stint ban add --network 198.51.100.0/24`,
 		DisableFlagsInUseLine: true,
@@ -121,8 +121,8 @@ func banAdd() *cobra.Command {
 func banLift() *cobra.Command {
 	c := &cobra.Command{
 		Use: "lift (ID | --rule R --key K | --network N) [--reason TEXT]", Short: "lift bans",
-		Long: `Lifts the ban by hand with an ID; or all bans of a key under a rule, those of the rule's
-penalty too, and forgets the key's violations; or all bans of a network.`,
+		Long: `Lifts the ban by hand that has an ID; or all bans of a key under a rule, including those of the
+rule's penalty, and clears the key's violations; or all bans of a network.`,
 		DisableFlagsInUseLine: true,
 	}
 	var body adminapi.LiftRequest

@@ -48,8 +48,8 @@ func entryCells(e *rules.Note, effect adminapi.Effect) []string {
 }
 
 func termFlags(f *pflag.FlagSet, t *adminapi.Term) {
-	f.StringVar(&t.For, "for", "", "end it after `DURATION`, such as 30m or 7d")
-	f.StringVar(&t.Until, "until", "", "end it at `TIME`, such as 2030-01-31T18:00:00Z")
+	f.StringVar(&t.For, "for", "", "end after `DURATION`, such as 30m or 7d")
+	f.StringVar(&t.Until, "until", "", "end at `TIME`, such as 2030-01-31T18:00:00Z")
 	reasonFlag(f, &t.Reason)
 }
 
@@ -67,7 +67,7 @@ func checkTerm(t *adminapi.Term) error {
 }
 
 func reasonFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "reason", "", "why, as a line of `TEXT` for others to read")
+	f.StringVar(to, "reason", "", "the reason, a line of `TEXT` for others to read")
 }
 
 func removeCommand[T any](short, long, path string, tell func(io.Writer, T)) *cobra.Command {

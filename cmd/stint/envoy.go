@@ -24,10 +24,10 @@ import (
 
 func envoyCommand(log *server.LogWriter) *cobra.Command {
 	c := &cobra.Command{
-		Use: "envoy", Short: "answer Envoy's rate limit service, in place of envoyproxy/ratelimit",
+		Use: "envoy", Short: "answer Envoy's rate limit service, replacing envoyproxy/ratelimit",
 		Long: `Answers Envoy's rate limit service in place of envoyproxy/ratelimit, with the same environment
-variables, files of descriptors and ports. One line of the log names the variables that are set
-and have no effect. docs/envoy.md describes the move, docs/envoy-reference.md each difference.
+variables, descriptor files and ports. One log line names the variables that are set but have no
+effect. docs/envoy.md describes the move, docs/envoy-reference.md each difference.
 
 If no variable says where Redis is, this instance counts in its own memory.`,
 		Example: `  RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit REDIS_URL=redis:6379 stint envoy

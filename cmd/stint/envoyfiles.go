@@ -18,8 +18,8 @@ type envoyFiles struct {
 }
 
 func (e *envoyFiles) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&e.directory, "envoy", "", "read Envoy's files of descriptors in `DIR`, too")
-	f.BoolVar(&e.merge, "merge-domains", false, "let several of Envoy's files have one domain, as MERGE_DOMAIN_CONFIG does")
+	f.StringVar(&e.directory, "envoy", "", "also read Envoy's descriptor files in `DIR`")
+	f.BoolVar(&e.merge, "merge-domains", false, "let several descriptor files have one domain, like MERGE_DOMAIN_CONFIG")
 }
 
 // configFiles are the files of a configuration.

@@ -22,18 +22,18 @@ import (
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain", Short: "show what would be decided about a request, and why",
-		Long: `Shows what would be decided about a request now, and why. It takes nothing.
+		Long: `Shows what would be decided about a request now, and why. It charges nothing.
 
 With any of --method, --path, --host, --route and --header, it is an HTTP request, by default
-GET of /. With --config, the rules are those of a file or a directory instead of a server's:
-then nothing is counted yet, and nothing was changed at run time.`,
+GET /. With --config, the rules come from a file or a directory instead of a server: all counts
+are then 0, and nothing was changed at run time.`,
 		Example: `  stint explain --client 192.0.2.1 --method POST --path /login --header "X-User: ann"
   stint explain --operation export --attr user=ann --attr size=20 --cost 5
   stint explain --domain shop --descriptor user=ann,path=/cart --descriptor plan=gold
   stint explain --config stint.yaml --client 192.0.2.1`,
 	}
 	body, finish := explainFlags(c)
-	file := c.Flags().String("config", "", "explain by the rules in `FILE`, or in a directory of such files, in place of a server's")
+	file := c.Flags().String("config", "", "use the rules in `FILE`, or in a directory of such files, instead of a server's")
 	fileFlags(c, "config")
 	a := adminFlags(c)
 	c.Args = words()
@@ -68,13 +68,13 @@ func explainFlags(c *cobra.Command) (body *adminapi.ExplainRequest, finish func(
 	f.StringVar(&body.Client, "client", "", "`IP` address of the client")
 	f.StringVar(&r.Method, "method", http.MethodGet, "`METHOD` of the request")
 	f.StringVar(&r.Path, "path", "/", "`PATH` of the request, with its query")
-	f.StringVar(&r.Host, "host", "", "`NAME` of the host that the request is for")
-	f.StringVar(&r.Route, "route", "", "`NAME` of the route of the request (default the one that leads there)")
+	f.StringVar(&r.Host, "host", "", "`NAME` of the request's host")
+	f.StringVar(&r.Route, "route", "", "`NAME` of the request's route (default by its host and path)")
 	f.Func("header", "header of the request, as `\"Name: value\"`; may be given several times", func(s string) error { return addHeader(r, s) })
-	f.Func("attr", "attribute, as `NAME=VALUE`: a number, true, false and null are that, and all else is text; may be given several times", func(s string) error { return addValue(&body.Attrs, s) })
-	f.StringVar(&body.Domain, "domain", "", "`NAME` of the domain of a call of Envoy's rate limit service")
+	f.Func("attr", "attribute `NAME=VALUE`; a number, true, false or null keeps its type, any other value is text; may be given several times", func(s string) error { return addValue(&body.Attrs, s) })
+	f.StringVar(&body.Domain, "domain", "", "domain `NAME` of a call of Envoy's rate limit service")
 	f.Func("descriptor", "descriptor of such a call: its `ENTRIES`, such as user=ann,path=/cart, with \\, for a comma in a value; may be given several times", func(s string) error { return addDescriptor(body, s) })
-	f.Func("claim", "claim of the client's token, as `NAME=VALUE`, like --attr, in place of those of a token", func(s string) error { return addValue(&body.Claims, s) })
+	f.Func("claim", "claim `NAME=VALUE`, like --attr, instead of the claims of a token", func(s string) error { return addValue(&body.Claims, s) })
 	cost := number{}
 	f.Var(&cost, "cost", "ask for `N` units (default 1)")
 	return body, func() error {

@@ -13,15 +13,15 @@ import (
 func generateCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "generate", Short: "write Prometheus alerts and a Grafana dashboard for rules",
-		Long: `Writes files for Prometheus and Grafana from a rules file. It calls no server.`,
+		Long: `Writes files for Prometheus and Grafana from a rules file, without a server.`,
 	}, generatePrometheus(), generateGrafana())
 }
 
 func generatePrometheus() *cobra.Command {
 	return generated(&cobra.Command{
 		Use: "prometheus FILE [--selector LABELS] [--interval DURATION]", Short: "write a file of alerting rules",
-		Long: `Prints a rules file for Prometheus: alerts about Stint itself, and those of the section alerts
-of a rules file, or of all files of a directory. Alerts about single keys are left out, because
+		Long: `Prints a rules file for Prometheus: alerts about Stint itself, and those in the section alerts
+of a rules file, or of all files in a directory. Alerts about single keys are left out, because
 metrics have no keys.`,
 		Example: "  stint generate prometheus stint.yaml > /etc/prometheus/stint.yml",
 	}, monitoring.Prometheus)
@@ -31,7 +31,7 @@ func generateGrafana() *cobra.Command {
 	return generated(&cobra.Command{
 		Use: "grafana FILE [--selector LABELS] [--interval DURATION]", Short: "write a dashboard",
 		Long: `Prints a dashboard for Grafana as JSON: an overview, rules, store and instances, and the alerts
-of the section alerts of a rules file, or of all files of a directory.`,
+of a rules file, or of all files in a directory.`,
 		Example: "  stint generate grafana stint.yaml > dashboard.json",
 	}, monitoring.Grafana)
 }
@@ -43,8 +43,8 @@ func generated(c *cobra.Command, write func(*rules.Set, monitoring.Options) stri
 	c.DisableFlagsInUseLine = true
 	f := c.Flags()
 	f.SortFlags = false
-	selector := f.String("selector", "", "watch the instances with these `LABELS` only, such as 'job=\"stint\"'; without it, all that Prometheus knows are one fleet")
-	interval := f.Duration("interval", 15*time.Second, "Prometheus scrapes each `DURATION`; alerts of the rules are measured over at least four times that")
+	selector := f.String("selector", "", "watch only instances with these `LABELS`, such as 'job=\"stint\"'; without it, all that Prometheus knows are one fleet")
+	interval := f.Duration("interval", 15*time.Second, "scrape interval of Prometheus; alerts of the rules are measured over at least four times that `DURATION`")
 	c.RunE = func(c *cobra.Command, words []string) error {
 		if err := monitoring.CheckSelector(*selector); err != nil {
 			return errUsage{fmt.Errorf("--%w", err)}

@@ -24,12 +24,12 @@ func healthcheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "healthcheck", Short: "ask an instance whether it runs, for containers without curl",
 		Long: `Asks an instance on this machine whether it runs, prints its answer in one line, and exits with 1 if
-there is none or a bad one. It finds the address where the instance does: in the file, the variables
-and the flags. Give it those that "stint serve" has. It asks probe_listen, or else check_listen, or
-else the HTTP of Envoy's service. Rules are not read, so wrong ones do not matter.
+there is no answer or a bad one. It finds the address as the instance does: in the file, the variables
+and the flags. Give it the same ones as "stint serve". It asks probe_listen, else check_listen, else
+the HTTP port of Envoy's service. Rules are not read, so errors in them do not matter.
 
-/healthz is asked: the process runs. With --ready, /readyz is: load balancers may send requests. Do
-not restart an instance for that: it is not ready while a store is away without which it must refuse.`,
+It asks /healthz: does the process run? With --ready, it asks /readyz: may load balancers send
+requests? Do not restart an instance that is not ready: it may only be waiting for its store.`,
 		Example: `  stint healthcheck --config /etc/stint/stint.yaml
   stint healthcheck --ready --url http://127.0.0.1:8082`,
 		Args: words(),
@@ -39,7 +39,7 @@ not restart an instance for that: it is not ready while a store is away without 
 	f.SortFlags = false
 	f.StringVar(&h.config, "config", "", "read settings from `FILE`, or from a directory of such files")
 	addSettingFlags(f, "check-listen", "probe-listen")
-	f.BoolVar(&h.asEnvoy, "envoy", false, "ask an instance of \"stint envoy\": read the variables of envoyproxy/ratelimit, too")
+	f.BoolVar(&h.asEnvoy, "envoy", false, "ask an instance of \"stint envoy\": also read the variables of envoyproxy/ratelimit")
 	f.StringVar(&h.url, "url", "", "ask at `URL`, such as http://127.0.0.1:8082, and read no settings")
 	f.BoolVar(&h.ready, "ready", false, "ask whether load balancers may send requests")
 	f.DurationVar(&h.timeout, "timeout", 3*time.Second, "how long the answer may take")

@@ -46,17 +46,17 @@ func (u *use) isEnvoys() bool { return u.name == "envoy" }
 var uses = []use{
 	{name: "api-keys", sentence: "an API whose callers have keys and plans",
 		try: `curl -i http://localhost:8080/ -H "X-Api-Key: demo-pro-key"`},
-	{name: "login", sentence: "a login: wrong passwords ban an address, and accounts cannot be tried without an end",
+	{name: "login", sentence: "a login: wrong passwords ban an address, and attempts per account are limited",
 		try: `curl -i http://localhost:8080/login -H "Content-Type: application/json" -d '{"email":"ann@example.com","password":"wrong"}'`},
-	{name: "llm", sentence: "an API of language models: tokens, requests, and requests at once for each key",
+	{name: "llm", sentence: "a language model API: tokens, requests, and requests at once for each key",
 		try: `curl -i http://localhost:8080/v1/chat/completions -H "Authorization: Bearer key-1" -H "Content-Type: application/json" -d '{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hello"}]}'`},
-	{name: "webhooks", sentence: "webhooks that others deliver to you: bursts wait in a queue",
+	{name: "webhooks", sentence: "webhooks that you receive: bursts wait in a queue",
 		try: `curl -i http://localhost:8080/webhooks/github -H "Content-Type: application/json" -d '{}'`},
 	{name: "crawlers", sentence: "a site that crawlers visit: search engines get more than others",
 		try: `curl -i http://localhost:8080/ -A examplebot`},
 	{name: "envoy", sentence: "Envoy's rate limit service, with a file of descriptors", passedOnBy: "Envoy",
 		try: "stint explain --domain shop --descriptor route=login,remote_address=192.0.2.1"},
-	{name: "nginx", sentence: "an nginx that asks about each request before it passes it on", passedOnBy: "nginx",
+	{name: "nginx", sentence: "an nginx that asks about each request first", passedOnBy: "nginx",
 		try: `curl -i http://localhost:8082/v1/authorize -H "X-Original-Method: POST" -H "X-Original-URI: /login" -H "X-Forwarded-For: 192.0.2.1"`},
 }
 
@@ -69,7 +69,7 @@ func initCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use: "init [USE] [--file FILE] [--upstream URL] [--store URL]", Short: "write a first configuration file",
-		Long: `Writes a first file with comments for one of these uses, and says how to run it:
+		Long: `Writes a first file with comments for one of these uses, and shows how to run it:
 
 ` + list.String() + `
 Without USE, it asks on a terminal. It never overwrites a file.`,
@@ -80,7 +80,7 @@ Without USE, it asks on a terminal. It never overwrites a file.`,
 	f := c.Flags()
 	f.SortFlags = false
 	var w wanted
-	f.StringVar(&w.file, "file", "", "write `FILE`; -: to standard output (default stint.yaml; of envoy, envoy/descriptors.yaml)")
+	f.StringVar(&w.file, "file", "", "write `FILE`; - is standard output (default stint.yaml; for envoy, envoy/descriptors.yaml)")
 	f.StringVar(&w.upstream, "upstream", "", "pass requests on to `URL` (default "+firstUpstream+")")
 	f.StringVar(&w.store, "store", "", "where counts are kept: memory, or the `URL` of a Redis (default "+firstStore+")")
 	fileFlags(c, "file")

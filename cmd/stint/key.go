@@ -19,21 +19,21 @@ import (
 func keyCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "key", Short: "show, reset or refund a key, and release its holds",
-		Long: `Shows the state of a key under a rule, makes it unused, returns units to it, and drops what
-requests in flight hold of it, under all limits of the rule. Each tier of a key has its own
-counts. Violations and bans stay: see "stint ban lift".`,
+		Long: `Shows the state of a key under a rule, resets it, refunds units, and releases the holds of
+requests in flight, under all limits of the rule. Each tier of a key has its own counts.
+Violations and bans stay: see "stint ban lift".`,
 	},
 		keyAction("show", "show what a key has used", `Shows the state of a key under each limit of a rule: for requests without a tier and for each
-tier in which the key has used something, or with --tier for that tier only. What requests in
-flight hold is listed with its age, and with how long it still counts if nobody renews it.`),
-		keyAction("reset", "make a key unused", `Makes a key unused under all limits of a rule, in every tier. What requests in flight hold stays
-held: see "stint key release".`),
-		keyAction("refund", "return units to a key", `Returns units to a key under all limits of a rule: to the counts of requests without a tier,
-or with --tier to those of that tier. If the rule has budgets (limits with hold) and a cost, only
-the budgets get the units, because its other limits count requests.`),
-		keyAction("release", "drop what requests in flight hold", `Drops what one request holds of a key, or what all of them hold, in every tier. It is not
-charged, and the requests themselves go on. Use it for holds whose request is known to have
-ended: those of a program that is gone run out by themselves.`),
+tier in which the key was used, or with --tier for that tier only. It lists the holds of requests
+in flight, with their age and the time left unless they are renewed.`),
+		keyAction("reset", "reset a key to unused", `Resets a key to unused under all limits of a rule, in every tier. Holds of requests in flight
+stay: see "stint key release".`),
+		keyAction("refund", "refund units to a key", `Refunds units to a key under all limits of a rule: to the counts of requests without a tier, or
+with --tier to those of that tier. If the rule has budgets (limits with hold) and a cost, only the
+budgets get the units, because its other limits count requests.`),
+		keyAction("release", "release the holds of requests in flight", `Releases one hold of a key, or all holds, in every tier. They are not charged, and the requests
+go on. Use it when the request is known to have ended; holds of a program that has died expire by
+themselves.`),
 	)
 }
 
@@ -45,16 +45,16 @@ func keyAction(name, short, long string) *cobra.Command {
 	var release adminapi.ReleaseRequest
 	f.StringVar(&body.Rule, "rule", "", "`NAME` of the rule")
 	keyFlag(f, &body.Key)
-	f.StringVar(&body.Tier, "tier", "", "`NAME` of the tier whose counts are meant")
+	f.StringVar(&body.Tier, "tier", "", "use the counts of the tier `NAME`")
 	cost := number{least: 1}
 	if name == "refund" {
 		c.Use += " --cost N"
-		f.Var(&cost, "cost", "return `N` units")
+		f.Var(&cost, "cost", "refund `N` units")
 	}
 	if name == "release" {
 		c.Use += " --hold ID | --all"
-		f.StringVar(&release.Hold, "hold", "", "`ID` of the hold, as key show has it")
-		f.BoolVar(&release.All, "all", false, "drop all holds of the key")
+		f.StringVar(&release.Hold, "hold", "", "`ID` of the hold, from key show")
+		f.BoolVar(&release.All, "all", false, "release all holds of the key")
 	}
 	if name != "show" {
 		reasonFlag(f, &body.Reason)

@@ -25,7 +25,7 @@ func listCommand(name, what string) *cobra.Command {
 	path := "/v1/lists/" + name
 	return group(&cobra.Command{
 		Use: name, Short: what,
-		Long: "Lists " + what + ": by a network, or by an expression, on top of\nthe entries of the file, which are not shown here.",
+		Long: "Lists " + what + ", by network or expression, in addition to\nthe entries of the file, which are not shown here.",
 	}, listList(path), listAdd(name, path), removeCommand("remove an entry", "Removes the entry with an ID.", path, func(w io.Writer, e adminapi.Listed) {
 		fmt.Fprintf(w, "removed from the %s %s: %s\n", name, shown(e.ID), listedWords(&e))
 		printReach(w, e.Reach)
@@ -37,7 +37,7 @@ func listedWords(e *adminapi.Listed) string {
 }
 
 func listList(path string) *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "list the entries", Long: "Lists the entries that were added at run time."}
+	c := &cobra.Command{Use: "list", Short: "list the entries", Long: "Lists the entries added at run time."}
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
 		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: path}, func(w io.Writer, all adminapi.List) {
 			if len(all.Entries) == 0 {
@@ -56,7 +56,7 @@ func listList(path string) *cobra.Command {
 func listAdd(name, path string) *cobra.Command {
 	c := &cobra.Command{
 		Use: "add (--network N | --match EXPR) [--for D | --until T] [--reason TEXT]", Short: "add an entry",
-		Long: "Adds a network or an expression, until it is removed or its time is over.",
+		Long: "Adds a network or an expression, until the entry is removed or ends.",
 		Example: "  stint " + name + ` add --network 192.0.2.0/24 --reason office
   stint ` + name + ` add --match 'request.path == "/x"' --for 1h`,
 		DisableFlagsInUseLine: true,

@@ -159,8 +159,8 @@ func addCobrasOwn(root *cobra.Command, groupID string) {
 		case "help":
 			c.Short, c.GroupID = "help for a command", groupID
 		case "completion":
-			c.Short, c.GroupID = "a script that completes commands in a shell", groupID
-			c.Long = "Prints a script that completes commands, flags and names of files in a shell. The help of\neach of its commands says where to keep the script."
+			c.Short, c.GroupID = "print a shell completion script", groupID
+			c.Long = "Prints a script that completes commands, flags and file names in a shell. The help of each\nof its commands says where to keep the script."
 			for _, shell := range group(c).Commands() {
 				shell.Short = "a script for " + shell.Name()
 			}

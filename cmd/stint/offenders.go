@@ -47,9 +47,9 @@ func offendersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "offenders", Short: "list the keys, clients, paths and rules with the most refusals",
 		Long: `Lists the keys, rules, paths or clients with the most refusals, use or violations in the whole
-fleet, the heaviest first. The true count is at most COUNT, and at least COUNT minus ERROR.
+fleet, the highest first. The true count is at most COUNT, and at least COUNT minus ERROR.
 
-With --rule and --key, or with --name, it lists the hours of one of them instead, for 14 days.`,
+With --rule and --key, or with --name, it lists one of them by the hour instead, for 14 days.`,
 		Example: `  stint offenders
   stint offenders --of clients --by violations --since 24h
   stint offenders --rule login --since 7d --json
@@ -60,13 +60,13 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
 	by := oneOf{offendersBy, offendersBy[0]}
 	f := c.Flags()
 	f.Var(&of, "of", "what to list")
-	f.Var(&by, "by", "what they are counted by: refused requests, charged cost, or violations of penalties")
+	f.Var(&by, "by", "what to count: refused requests, charged cost, or violations of penalties")
 	since := f.String("since", "1h", "how far back: a `DURATION` such as 30m or 7d, at most 14d; beyond 3h in whole hours")
 	rule := f.String("rule", "", "only keys of the rule `NAME`")
 	contains := f.String("contains", "", "only keys or names that contain `TEXT`")
 	var key rules.Key
 	keyFlag(f, &key)
-	name := f.String("name", "", "the hours of the rule, path or client `NAME`")
+	name := f.String("name", "", "list the rule, path or client `NAME` by the hour")
 	limit := number{least: 1}
 	f.Var(&limit, "limit", "show at most `N` (default 50)")
 	check := func(c *cobra.Command, args []string) error {

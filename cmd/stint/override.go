@@ -58,8 +58,8 @@ func overrideAdd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add --rule R (--key K | --tier T) (--times N | --limit L...) [--for D | --until T] [--reason TEXT]",
 		Short: "give a key or a tier other limits",
-		Long: `Gives a key, or all of a tier, other limits under a rule. An override of the same rule and
-the same key or tier is replaced.`,
+		Long: `Gives a key, or all of a tier, other limits under a rule. It replaces an override of the same
+rule and the same key or tier.`,
 		Example: `  stint override add --rule export --key ann --times 10 --for 7d
   stint override add --rule export --tier gold --limit "50 per 1m" --limit "900 per 1h"`,
 		DisableFlagsInUseLine: true,

@@ -16,10 +16,9 @@ import (
 
 func rulesPreview() *cobra.Command {
 	c := &cobra.Command{
-		Use: "preview FILE", Short: "try a file on the requests of the last minutes",
-		Long: `Replays the requests that the instance has decided in the last 5 minutes under the rules in
-force and under those of a file, and prints what both refuse. Both begin with empty counts.
-Nothing is changed.`,
+		Use: "preview FILE", Short: "try a file on recent requests",
+		Long: `Replays the requests of the instance's last 5 minutes under the rules in force and under those
+of a file, and prints what each refuses. Both begin with empty counts. Nothing is changed.`,
 		Example:               "  stint rules pull > fleet.yaml\n  stint rules preview fleet.yaml",
 		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		DisableFlagsInUseLine: true,

@@ -133,15 +133,15 @@ func lineEnd(line string) string {
 
 func afterFlags(f *pflag.FlagSet) (after *number, note *string) {
 	after = &number{}
-	f.Var(after, "after", "replace version `N`; if another is the newest by then, nothing changes")
+	f.Var(after, "after", "replace version `N`; if another is the newest, nothing changes")
 	return after, f.String("note", "", "`TEXT` to keep in the history")
 }
 
 func rulesPush() *cobra.Command {
 	c := &cobra.Command{
 		Use: "push FILE [--after N] [--note TEXT]", Short: "make a file the fleet's next version",
-		Long: `Makes a file the next version of the fleet's rules. It replaces the version that the file
-was pulled as, or that --after gives; if another is the newest, nothing changes.`,
+		Long: `Makes a file the next version of the fleet's rules. It replaces the version that the file was
+pulled from, or that --after names; if another version is the newest, nothing changes.`,
 		Example: `  stint rules pull > fleet.yaml
   stint rules push fleet.yaml --note "more for exports"`,
 		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
@@ -226,7 +226,7 @@ func (a *admin) raced(ctx context.Context, err error, replaces int64, again stri
 func rulesRollback() *cobra.Command {
 	c := &cobra.Command{
 		Use: "rollback N [--after M] [--note TEXT]", Short: "make an earlier version the next one",
-		Long:                  "Makes the rules of version N the fleet's next version, in place of the newest, or of the\nversion that --after gives.",
+		Long:                  "Makes the rules of version N the fleet's next version. It replaces the newest, or the version\nthat --after names; if another version is the newest, nothing changes.",
 		DisableFlagsInUseLine: true,
 	}
 	after, note := afterFlags(c.Flags())

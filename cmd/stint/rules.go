@@ -28,7 +28,7 @@ calls no server; the others call the admin API of an instance of the fleet.`,
 func rulesList() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "list the rules in force",
-		Long: `Lists the rules by which an instance decides: their names, what they count by, and their limits.
+		Long: `Lists the rules that are in force at an instance: their names, keys and limits.
 "stint switch" shows their modes.`,
 	}
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
@@ -66,13 +66,12 @@ func expressions(r *adminapi.Rule) (all []rules.Setting) {
 func rulesCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use: "check [--strict] [--envoy DIR] [FILE...]", Short: "check rules files, without a server",
-		Long: `Prints for each file how many rules there are and their version, or what is wrong as
-file:line:column: what. It exits with 1 if anything is wrong. A directory stands for all files
-in it that end in .yaml or .yml, together. With --envoy, Envoy's files of descriptors in DIR are
-checked, and each file together with them.
+		Long: `Prints each file's number of rules and version, or its errors as file:line:column: text. It
+exits with 1 if there are errors. A directory stands for all its files that end in .yaml or .yml,
+together. With --envoy, Envoy's descriptor files in DIR are checked, and each file with them.
 
-What works as written, but probably not as meant, is printed as file:line:column: warning
-ST003: text; docs/errors.md explains the codes.`,
+Rules that are valid but probably not meant are printed as file:line:column: warning ST003: text;
+docs/errors.md explains the codes.`,
 		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		DisableFlagsInUseLine: true,
 	}
@@ -83,7 +82,7 @@ ST003: text; docs/errors.md explains the codes.`,
 		}
 		return nil
 	}
-	strict := c.Flags().Bool("strict", false, "exit with 1 if there is any warning, too")
+	strict := c.Flags().Bool("strict", false, "also exit with 1 if there are warnings")
 	descriptors.addFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, files []string) error {
 		return descriptors.check(files, *strict, c.OutOrStdout())
@@ -126,9 +125,9 @@ func (e *envoyFiles) check(files []string, strict bool, out io.Writer) error {
 func rulesSource() *cobra.Command {
 	c := &cobra.Command{
 		Use: "source [file|fleet] [--reason TEXT]", Short: "show or set where an instance takes its rules from",
-		Long: `Shows where the instance takes its rules from. "file" makes it take those of its file, for
-when the fleet's are wrong or out of reach; "fleet" makes it take the fleet's again. Other
-instances do not change.`,
+		Long: `Shows where the instance takes its rules from. "file" makes it use its own file, when the
+fleet's rules are wrong or cannot be read; "fleet" makes it use the fleet's again. Other instances
+do not change.`,
 		ValidArgs:             []string{"file", "fleet"},
 		DisableFlagsInUseLine: true,
 	}

@@ -15,8 +15,8 @@ func schemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "schema", Short: "print the JSON Schema of configuration files",
 		Long: `Prints the JSON Schema (2020-12) of configuration files: rules, and the section server. Editors
-complete and explain fields by it. It refuses no file that stint takes, but takes some that
-stint rules check refuses: it cannot read expressions, or see what other parts of a file have.`,
+use it to complete and explain fields. It accepts every file that stint accepts, and also some that
+"stint rules check" refuses: it cannot check expressions, or compare parts of a file.`,
 		Example: "  stint schema > stint.schema.json", Args: words(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			rows := append(rules.Table(), schema.Row{Name: "server", Says: "The settings of the server, in one file only.", See: "settings.md",

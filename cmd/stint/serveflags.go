@@ -40,10 +40,10 @@ func serveCommand(log *server.LogWriter) *cobra.Command {
 		Use: "serve", Short: "limit HTTP in front of upstreams, and answer check requests",
 		Long: `Limits HTTP in front of upstreams, and answers check requests.
 
-A file holds the rules and, under "server", the settings: where to listen, the store, the routes
-(docs/settings.md). Variables such as STINT_SERVER_ADMIN_LISTEN, for admin.listen, override it, and
-flags override both. Without a file, --limit and --key make one rule. Without an upstream, only check
-requests are answered. With --envoy, Envoy's rate limit service is answered, too.`,
+A file has the rules and, under "server", the settings: addresses, the store, routes
+(docs/settings.md). Variables such as STINT_SERVER_ADMIN_LISTEN, for admin.listen, override the
+file, and flags override both. Without a file, --limit and --key make one rule. Without an upstream,
+it only answers check requests. With --envoy, it also answers Envoy's rate limit service.`,
 		Example: `  stint serve --config stint.yaml
   stint serve --upstream http://localhost:9000 --limit "100 per 1m" --key client.ip
   stint serve --envoy /etc/ratelimit/config
@@ -68,7 +68,7 @@ func (c *choice) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.config, "config", "", "read rules and settings from `FILE`, or from a directory of such files")
 	f.StringArrayVar(&c.limits, "limit", nil, "`LIMIT` such as \"100 per 1m\" or \"5 per 10s sliding_log\"; may be given several times")
 	f.StringVar(&c.key, "key", "client.ip", "count by `EXPRESSION`, such as client.ip or request.headers[\"x-api-key\"]")
-	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules made for trying it out")
+	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules for trying it out")
 	addSettingFlags(f)
 }
 

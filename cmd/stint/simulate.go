@@ -26,29 +26,29 @@ client, operation, attrs, claims and cost, as in a check request:
 
   {"t_us":1770000000000000,"client":"192.0.2.1","request":{"method":"GET","path":"/"}}
 
-An event may also hold what it takes, under a name, and later events settle or renew that hold,
-or charge what was spent:
+An event may also hold its cost under a name. Later events settle or renew that hold, or charge
+a cost without one:
 
   {"t_us":1770000000000000,"hold":"h1","cost":500,"attrs":{"user":"ann"}}
   {"t_us":1770000001000000,"renew":"h1"}
   {"t_us":1770000002000000,"settle":"h1","cost":812}
   {"t_us":1770000003000000,"charge":true,"cost":90,"attrs":{"user":"ann"}}
 
-Their outcomes are settled, unknown (no limit has the hold any more), renewed and charged, and
-their decisions have remaining, reset_after_us and charged. Nothing is renewed by itself.
+Their outcomes are settled, unknown (the hold has ended), renewed and charged, and their
+decisions have remaining, reset_after_us and charged. No hold is renewed automatically.
 
 A result has outcome, rule, decisions and ban_left_us; durations are in microseconds, and -1
-is never. A request that a server would answer with 400, such as a path with a # in it, has
-the outcome malformed, and detail says why. A path that servers read in different ways, such
-as /x/..;/login, which a server refuses unless its setting "ambiguous" allows it, counts
-here by its normal form.`,
+means never. A request that a server would answer with 400, such as a path with a #, has the
+outcome malformed, and detail says why. A path that servers read in different ways, such as
+/x/..;/login, is evaluated here in its normal form; a server refuses it unless its setting
+"ambiguous" allows it.`,
 		Example: "  stint simulate --rules stint.yaml --events events.jsonl",
 		Args:    words(),
 	}
 	f := c.Flags()
 	file := f.String("rules", "", "read rules from `FILE`, or from a directory of such files")
 	events := f.String("events", "-", "read events from `FILE`; - is standard input")
-	address := f.String("store", "memory", "where counts are kept: memory, or the `URL` of a Redis, in a namespace of the simulation's own that is removed afterwards")
+	address := f.String("store", "memory", "where counts are kept: memory, or the `URL` of a Redis, in a namespace of its own that is removed afterwards")
 	fileFlags(c, "rules", "events")
 	var descriptors envoyFiles
 	descriptors.addFlags(f)

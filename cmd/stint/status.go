@@ -19,9 +19,9 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "show the state of an instance, and what looks wrong",
 		Long: `Shows the state of an instance, its rules, and what looks wrong. It exits with 1 if the store
-does not answer. With --settings, it shows the settings in force, and where each was given.`,
+does not answer. With --settings, it shows the settings in force and their sources.`,
 	}
-	settings := c.Flags().Bool("settings", false, "show the settings in force: the value, and the file, variable or flag that gave it")
+	settings := c.Flags().Bool("settings", false, "show the settings in force, each with its value and its file, variable or flag")
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
 		if *settings {
 			return exchange(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/settings"}, printSettings)

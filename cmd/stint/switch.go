@@ -17,10 +17,10 @@ import (
 func switchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "switch [on|off|file | RULE enforce|shadow|off|file] [--reason TEXT]", Short: "show and set the kill switch and the modes of rules",
-		Long: `Shows the kill switch and the modes of rules, and sets them, on top of the file.
+		Long: `Shows and sets the kill switch and the modes of rules. What is set here overrides the file.
 
 "stint switch off" lets everything pass; "on" limits again, whatever the file says; "file"
-takes back what was set.`,
+returns to the file.`,
 		Example: `  stint switch
   stint switch off --reason "the limits are wrong"
   stint switch login shadow`,

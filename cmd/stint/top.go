@@ -18,16 +18,16 @@ import (
 
 func topCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "top", Short: "show what is busy now: rules, instances, offenders",
-		Long: `Shows, each second, how many requests a second the fleet decides and refuses, how long that
-takes, the busiest rules, the instances and the worst offenders. Without a terminal, or with
---once or --json, it shows that once.
+		Use: "top", Short: "show the busiest rules, instances and offenders",
+		Long: `Shows, each second, the fleet's decisions and refusals per second, the time to decide, the
+busiest rules, the instances and the worst offenders. Without a terminal, or with --once or
+--json, it prints this once.
 
-Keys: q quits. d, r and n sort the rules by what they decide, by what they refuse, or by name.
-o and b choose what the offenders are and what they are counted by. Space pauses.`,
+Keys: q quits. d, r and n sort the rules by decisions, refusals or name. o and b choose which
+offenders are listed, and by what count. Space pauses.`,
 	}
 	var once bool
-	c.Flags().BoolVar(&once, "once", false, "show it once, also on a terminal")
+	c.Flags().BoolVar(&once, "once", false, "print once, also on a terminal")
 	in := c.InOrStdin
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
 		keys, out, ok := terminal(in(), a.out)

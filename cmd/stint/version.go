@@ -14,7 +14,7 @@ func versionCommand() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
 		Use: "version", Short: "print the version", Args: words(),
-		Long: "Prints the version of the program, and of the Go that built it.",
+		Long: "Prints the versions of the program and of the Go that built it.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !asJSON {
 				return printVersion(c)

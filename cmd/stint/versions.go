@@ -68,7 +68,7 @@ func numberFlag(f *pflag.FlagSet) *number {
 func rulesPull() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pull [--number N]", Short: "print a version of the fleet's rules",
-		Long:                  "Prints the newest version of the fleet's rules, or version N, after a line from which\n\"stint rules push\" knows which version it replaces.",
+		Long:                  "Prints the newest version of the fleet's rules, or version N. The first line tells\n\"stint rules push\" which version it replaces.",
 		DisableFlagsInUseLine: true,
 	}
 	n := numberFlag(c.Flags())
@@ -99,8 +99,8 @@ func controlCharacter(r rune) bool {
 
 func rulesHistory() *cobra.Command {
 	c := &cobra.Command{
-		Use: "history [--limit N]", Short: "list the versions that the fleet keeps",
-		Long:                  "Lists the versions of its rules that the fleet keeps, the newest first.",
+		Use: "history [--limit N]", Short: "list the versions of the fleet's rules",
+		Long:                  "Lists the versions of the fleet's rules, newest first.",
 		DisableFlagsInUseLine: true,
 	}
 	limit := number{least: 1}
@@ -127,7 +127,7 @@ func printVersions(w io.Writer, all adminapi.Versions) {
 func rulesDiff() *cobra.Command {
 	c := &cobra.Command{
 		Use: "diff FILE [--number N]", Short: "print what a file would change",
-		Long:                  "Prints what a push of a file would change about the newest version of the fleet's rules, or\nabout version N. It exits with 1 if anything changes.",
+		Long:                  "Prints what pushing a file would change in the newest version of the fleet's rules, or in\nversion N. It exits with 1 if anything changes.",
 		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		DisableFlagsInUseLine: true,
 	}

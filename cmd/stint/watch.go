@@ -32,9 +32,9 @@ var watched = []struct {
 func watchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "watch RULE", Short: "show the requests of a rule, second by second",
-		Long: `Prints one line each second: how many requests a second the rule allows and refuses, in all
-instances of the fleet. SHADOW is requests that it would have refused in shadow mode, FALLBACK
-decisions by its on_store_error, VIOLATIONS responses of upstreams that count as violations.`,
+		Long: `Prints a line each second: the requests that the rule allows and refuses per second in the whole
+fleet. SHADOW counts requests that shadow mode would have refused, FALLBACK decisions by
+on_store_error, VIOLATIONS upstream responses that are violations.`,
 		Example: "  stint watch login",
 	}
 	lines := number{least: 1}

@@ -73,7 +73,7 @@ func at(path string, value *jsonNode, required bool) *jsonNode {
 // none.
 func (row *Row) needsText() (text string) {
 	if len(row.Needs) > 0 {
-		text = " It needs " + list(row.Needs, "or") + "."
+		text = " Needs " + list(row.Needs, "or") + "."
 	}
 	one := list(append([]string{row.Name}, row.Instead...), "and")
 	switch {

@@ -91,7 +91,7 @@ func (s *Shape) alone() string {
 	case s.Least != "" && s.Most != "":
 		return s.What + ", " + s.Least + " to " + s.Most
 	case s.Least == "more than 0":
-		return s.What + ", " + s.Least
+		return s.What + ", above 0"
 	case s.Least != "" && s.Least != "0" && s.Least != "0s":
 		return s.What + ", from " + s.Least
 	}

@@ -24,7 +24,7 @@ func (s *Settings) CheckGuarded() error {
 	if s.CheckListen == Off || httpfield.IsLoopbackAddress(s.CheckListen) || s.Check.Open || len(s.Check.Tokens) > 0 || s.CheckTLS.AsksForCertificate() {
 		return nil
 	}
-	return fmt.Errorf("check API on %.60q: other machines may reach it, and spend what it is asked about: give check tokens, or check_tls a client_ca, or check_listen an address such as 127.0.0.1:8082; check: {open: true} lets everybody in",
+	return fmt.Errorf("check API on %.60q: other machines may reach it, and use up your clients' limits: give check tokens, or check_tls a client_ca, or check_listen an address such as 127.0.0.1:8082; check: {open: true} lets everybody in",
 		s.CheckListen)
 }
 
@@ -32,12 +32,12 @@ func (s *Settings) CheckGuarded() error {
 func (c *CheckAPI) value(s *Settings, r *yamlnode.Reader) schema.Value {
 	callers := callersReader{Reader: r, to: &c.Callers}
 	rows := append(callers.rows(), schema.Row{Name: "open", Value: schema.Bool(r, &c.Open), Default: "false", Not: []string{"tokens", "clients"},
-		Says: "Lets everyone who can connect use it, without a token or certificate."})
+		Says: "Lets everyone who can connect use it."})
 	return schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		allShow := len(c.Tokens)+len(c.Clients) > 0 || s.CheckTLS.AsksForCertificate()
 		callers.check(fields, s.CheckTLS, "check_tls", allShow)
 		if c.Open && allShow {
-			r.Report(fields["open"], "open lets everybody in, and tokens, clients and client_ca only some: remove one of them")
+			r.Report(fields["open"], "open lets everybody in, but tokens, clients and client_ca only some: remove one of them")
 		}
 	})
 }
@@ -49,11 +49,11 @@ func (s *Settings) CheckTokensInTheClear() bool { return s.Check.inTheClear(s.Ch
 // Findings returns settings that, with the rules of set, are valid but probably not meant.
 func (s *Settings) Findings(set *rules.Set) (all []rules.Finding) {
 	if s.Check.Open && s.CheckListen != Off {
-		all = append(all, rules.Finding{Code: rules.CodeCheckOpen, Text: "check has open: true, so that everybody who reaches " + s.CheckListen +
-			" may spend the quotas of others and have them banned; give check tokens, or check_tls a client_ca"})
+		all = append(all, rules.Finding{Code: rules.CodeCheckOpen, Text: "check has open: true, so everybody who reaches " + s.CheckListen +
+			" may use up the limits of others and get them banned; give check tokens, or check_tls a client_ca"})
 	}
 	if len(set.Alerts) > 0 && len(s.Webhooks) == 0 {
-		all = append(all, rules.Finding{Code: rules.CodeAlert, Text: "the rules have alerts, and the section server has no webhooks, so that only the admin API shows them; give webhooks, or remove the alerts"})
+		all = append(all, rules.Finding{Code: rules.CodeAlert, Text: "the rules have alerts, but the section server has no webhooks, so only the admin API shows them; add webhooks, or remove the alerts"})
 	}
 	if f, found := s.corsInVain(); found {
 		all = append(all, f)
@@ -92,7 +92,7 @@ func (a *Admin) Check() error {
 	if a.Listen == Off || httpfield.IsLoopbackAddress(a.Listen) || len(a.Tokens) > 0 || a.TLS.AsksForCertificate() && len(a.Clients) > 0 {
 		return nil
 	}
-	return fmt.Errorf("admin API on %.60q: other machines may reach it, and it would obey them all: give it tokens, or tls with client_ca and clients, or an address such as 127.0.0.1:8090",
+	return fmt.Errorf("admin API on %.60q: other machines may reach it, and it would obey all of them: give it tokens, or tls with client_ca and clients, or an address such as 127.0.0.1:8090",
 		a.Listen)
 }
 
@@ -106,7 +106,7 @@ func (a *Admin) value(r *yamlnode.Reader) schema.Value {
 		{Name: "listen", Value: schema.Parsed(r, &a.Listen, parseListenOrOff, addressOrOff).Expanding(r), Default: "127.0.0.1:8090", Flag: "admin-listen",
 			Says: "Address of the admin API; off: none."},
 		{Name: "tls", Value: readTLS(r, &a.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "access.md#tls",
-			Says: "The admin API's certificate. Without it, it speaks plain HTTP."},
+			Says: "The admin API's certificate; without it, plain HTTP."},
 		{Name: "dashboard", Value: schema.Bool(r, &a.Dashboard), Default: "true", See: "dashboard.md",
 			Says: "Serves the dashboard at \"/\", with a sign-in by token."},
 	}, callers.rows()...)

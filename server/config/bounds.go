@@ -53,11 +53,11 @@ const defaultInFlight = 10_000
 func (i *Instance) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "limit", Value: schema.Parsed(r, &i.Limit, stint.ParseLimit, schema.Limit()), Example: "20000 per 1s burst 1000",
-			Says: "Bounds the requests that the rules allow here, at both together, one unit each."},
+			Says: "Limit for requests that the rules allow here, at both together, one unit each."},
 		{Name: "in_flight", Value: byMemory(r, &i.InFlight, 1, 1<<31), Computed: "by memory, up to 10,000", Example: "2000",
-			Says: "Bounds the requests in flight at the gateway, and as many at the check API. One client cannot take all."},
+			Says: "Most requests in flight at the gateway, and as many at the check API. One client cannot take all."},
 		{Name: "in_flight_bytes", Value: schema.Parsed(r, &i.Bytes, parseByteSize, schema.Size("1MiB", "")).ByDefault(func() { i.Bytes = ByMemory }, func() string { return ByteSize(i.Bytes).String() }), Computed: "an eighth of the memory", Example: "256MiB",
-			Says: "Bounds the memory for bodies and headers of requests in flight. What does not fit is refused."},
+			Says: "Most memory for bodies and headers of requests in flight. Requests that do not fit are refused."},
 	}
 }
 

@@ -90,17 +90,17 @@ func (r *callersReader) rows() schema.Rows {
 	r.names = map[string]bool{}
 	token := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return r.tokenRows(new(Token)) }}
 	client := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return r.clientRows(new(Client)) }}
-	of, elsewhere, tls := "", " It needs check_tls with client_ca.", []string(nil)
+	of, elsewhere, tls := "", " Needs check_tls with client_ca.", []string(nil)
 	if r.scoped {
 		of, elsewhere, tls = ", scope: write", "", []string{"tls.client_ca"}
 	}
 	return schema.Rows{
 		{Name: "tokens", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &token}, r.tokens), Example: "[{name: deploy" + of + ", file: /etc/stint/token}]",
-			Says: "Bearer tokens that callers may show."},
+			Says: "Bearer tokens of callers."},
 		{Name: "clients", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &client}, func(n *yamlnode.Node) { r.Each(n, r.client) }), Example: "[{name: ops.internal" + of + "}]", Needs: tls,
-			Says: "Names in the certificates of callers: a common name, or an alternative DNS name or URI." + elsewhere},
+			Says: "Names in callers' certificates: the common name, or an alternative DNS name or URI." + elsewhere},
 		{Name: "hosts", Value: schema.List(r.Reader, &r.to.Hosts, parseCallersHost, schema.Scalar("host", schema.Something)), Example: "[stint.internal]",
-			Says: "Hosts under which callers without a token may reach it, beside those of loopback."},
+			Says: "Hosts by which callers without a token may reach it, besides loopback."},
 	}
 }
 
@@ -109,7 +109,7 @@ func (r *callersReader) tokenRows(t *Token) schema.Rows {
 		schema.Row{Name: "file", Value: schema.Text(r.Reader, &t.File, "file"), Example: "/etc/stint/token", Reread: true, Instead: []string{"env"}, Not: []string{"env"},
 			Says: "File with the token."},
 		schema.Row{Name: "env", Value: schema.Text(r.Reader, &t.Env, "name"), Example: "STINT_TOKEN",
-			Says: "Name of a variable of the environment with the token."})
+			Says: "Environment variable with the token."})
 }
 
 func (r *callersReader) clientRows(c *Client) schema.Rows { return r.named(&c.Name, &c.Scope) }
@@ -118,7 +118,7 @@ func (r *callersReader) clientRows(c *Client) schema.Rows { return r.named(&c.Na
 // and hosts that have no effect because every caller must authenticate.
 func (r *callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, name string, allShow bool) {
 	if len(r.to.Hosts) > 0 && allShow {
-		r.Report(fields["hosts"], "hosts are for callers that show neither token nor certificate, and here all must: remove it")
+		r.Report(fields["hosts"], "hosts are for callers without a token or certificate, but here all need one: remove it")
 	}
 	if len(r.to.Clients) > 0 && !tls.AsksForCertificate() {
 		r.Report(fields["clients"], "clients are known by their certificates: give %s with client_ca, too", name)
@@ -170,10 +170,10 @@ func (r *callersReader) client(n *yamlnode.Node) {
 // named are the rows that tokens and clients share, and more.
 func (r *callersReader) named(name *string, scope *Scope, more ...schema.Row) schema.Rows {
 	rows := schema.Rows{{Name: "name", Value: schema.Text(r.Reader, name, "name").Matching(schema.Something), Required: true, Example: "deploy",
-		Says: "What the API calls the caller, unique among tokens and clients."}}
+		Says: "The caller's name, unique among tokens and clients."}}
 	if r.scoped {
 		rows = append(rows, schema.Row{Name: "scope", Value: schema.Parsed(r.Reader, scope, parseScope, schema.Words("read", "write")), Required: true, Example: "write",
-			Says: "Whether the caller may only look, or also change."})
+			Says: "What the caller may do: read, or also change."})
 	}
 	return append(rows, more...)
 }

@@ -26,11 +26,11 @@ func (c *CORS) rows(r *yamlnode.Reader) schema.Rows {
 	origin := schema.Scalar("origin", `^(\*|null|[^A-Z/]+://[^A-Z/]+)$`)
 	return schema.Rows{
 		{Name: "origins", Value: schema.Custom(schema.Shape{Kind: schema.KindList, Item: &origin}.OrElse(schema.Words("upstream")), func(n *yamlnode.Node) { c.readOrigins(r, n) }), Required: true, Example: `["https://app.example.com"]`,
-			Says: "Which origins may read answers, or upstream: those that the upstream of the same route last allowed."},
+			Says: "Origins that may read answers, or upstream: those that the route's upstream last allowed."},
 		{Name: "credentials", Value: schema.Bool(r, &p.Credentials), Default: "false", Not: []string{"origins=upstream"},
 			Says: "Lets pages send cookies and credentials."},
-		{Name: "max_age", Value: schema.Custom(schema.Shape{Kind: schema.KindDuration, What: "duration"}, r.Period(&p.MaxAge)), Computed: "what browsers do by default, 5s", Example: "10m", Not: []string{"origins=upstream"},
-			Says: "How long a browser may keep the answer to a preflight."},
+		{Name: "max_age", Value: schema.Custom(schema.Shape{Kind: schema.KindDuration, What: "duration"}, r.Period(&p.MaxAge)), Computed: "the browsers' default, 5s", Example: "10m", Not: []string{"origins=upstream"},
+			Says: "How long a browser may cache a preflight."},
 		{Name: "methods", Value: schema.List(r, &p.Methods, func(text string) (string, error) {
 			return text, (&httplimit.CORS{Methods: []string{text}}).Check()
 		}, schema.Scalar("method", schema.Token)), Computed: "GET, HEAD, POST, PUT, PATCH, DELETE", Example: "[GET, POST]", Not: []string{"origins=upstream"},
@@ -51,7 +51,7 @@ func readCORS(r *yamlnode.Reader, to **CORS) schema.Value {
 		}
 		for name, field := range fields {
 			if c.Upstream && name != "origins" {
-				r.Report(field, "%s is for origins that are listed: with origins: upstream, the upstream says it", name)
+				r.Report(field, "%s is for listed origins: with origins: upstream, the upstream decides it", name)
 			}
 		}
 		if err := c.Policy.Check(); err != nil && r.Problems() == before {
@@ -85,6 +85,6 @@ func (c *CORS) readOrigins(r *yamlnode.Reader, n *yamlnode.Node) {
 
 // corsInVain finds that there are no upstreams whose CORS could be learned.
 func (s *Settings) corsInVain() (f rules.Finding, found bool) {
-	return rules.Finding{Code: rules.CodeCORS, Text: "cors has origins: upstream, and there are no routes: nobody answers here whose CORS headers could be repeated, " +
-		"so that pages cannot read a refusal; list the origins"}, s.CORS != nil && s.CORS.Upstream && len(s.Routes) == 0
+	return rules.Finding{Code: rules.CodeCORS, Text: "cors has origins: upstream, but there are no routes: no upstream's CORS headers can be repeated here, " +
+		"so pages cannot read a refusal; list the origins"}, s.CORS != nil && s.CORS.Upstream && len(s.Routes) == 0
 }

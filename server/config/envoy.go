@@ -100,11 +100,11 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 	grpc := address.OrElse(schema.Scalar("unix: and the path of a socket", "^unix:."))
 	rows := append(e.EnvoySource.rows(r), schema.Rows{
 		{Name: "listen", Value: schema.Parsed(r, &e.Listen, ParseEnvoyListen, grpc).Expanding(r), Default: "127.0.0.1:8081", Example: `"unix:/run/stint.sock"`, Flag: "envoy-listen",
-			Says: "Address of Envoy's rate limit service, or unix: and the path of a socket."},
+			Says: "Address of Envoy's rate limit service, or unix: and a socket's path."},
 		{Name: "max_connection_age", Value: schema.Duration(r, "max_connection_age", &e.MaxConnectionAge, 0, schema.Endless), Default: "24h",
-			Says: "How old a connection of gRPC may get before its caller must open another, so that callers spread over instances. 0s: any age."},
+			Says: "How old a gRPC connection may get before its caller must open another, so that callers spread over instances. 0s: any age."},
 		{Name: "max_connection_age_grace", Value: schema.Duration(r, "max_connection_age_grace", &e.MaxConnectionAgeGrace, 0, schema.Endless), Default: "1h",
-			Says: "How long calls in flight may then take. 0s: any time."},
+			Says: "How long calls in flight may then take. 0s: no limit."},
 		{Name: "http_listen", Value: schema.Parsed(r, &e.HTTPListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":8088"`,
 			Says: "Address of /json and /healthcheck; off: none."},
 		{Name: "debug_listen", Value: schema.Parsed(r, &e.DebugListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: "127.0.0.1:6070",
@@ -113,9 +113,9 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 	rows = append(rows, e.Stats.rows(r)...)
 	return append(rows, schema.Rows{
 		{Name: "tls", Value: readTLS(r, &e.TLS), Example: "{cert: /etc/stint/tls.crt, key: /etc/stint/tls.key}", See: "access.md#tls",
-			Says: "The certificate of listen. Without it, connections are in clear text."},
+			Says: "The certificate of listen; without it, connections are unencrypted."},
 		{Name: "client_name", Value: schema.Text(r, &e.ClientName, "name"), Example: "envoy.internal", Needs: []string{"tls.client_ca"},
-			Says: "A name that the certificates of callers must have."},
+			Says: "A name that callers' certificates must have."},
 		{Name: "each", Value: schema.Bool(r, &e.Each), Default: "false", Flag: "envoy-each", See: "envoy.md#how-a-call-is-decided",
 			Says: "Decides each descriptor of a call by itself; otherwise a call takes all or nothing."},
 		{Name: "shadow", Value: schema.Bool(r, &e.Shadow), Default: "false",
@@ -129,13 +129,13 @@ func (e *Envoy) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "dynamic_metadata", Value: schema.Bool(r, &e.DynamicMetadata), Default: "false", See: "envoy-reference.md#calls-and-answers",
 			Says: "Adds a description of the call to responses."},
 		{Name: "quota_shares", Value: schema.Parsed(r, &e.QuotaShares, parseShares, schema.Words("demand", "equal")), Default: "demand", See: "envoy-quota.md",
-			Says: "How streams of the quota service share a limit: by what each asks for, or equally."},
+			Says: "How quota streams share a limit: by demand, or equally."},
 		{Name: "quota_ttl", Value: schema.Duration(r, "quota_ttl", &e.QuotaTTL, 4*time.Second, hour), Default: "20s", See: "envoy-quota.md",
-			Says: "How long an assignment of the quota service lasts, in whole seconds."},
+			Says: "Lifetime of a quota assignment, in whole seconds."},
 		{Name: "health", Value: e.Health.value(r), See: "envoy-reference.md#calls-and-answers",
-			Says: "What health checks look at besides."},
+			Says: "Further conditions of health checks."},
 		{Name: "shared_counters", Value: readCounters(r, &e.SharedCounters), Example: "{key_prefix: team_a_}", See: "envoy-reference.md#counts-that-old-and-new-instances-share",
-			Says: "Counts in the keys of envoyproxy/ratelimit, so that a limit holds over its instances and Stint's together; {} has the defaults. It takes a store in Redis."},
+			Says: "Counts in envoyproxy/ratelimit's keys, so that its instances and Stint's share limits; {}: the defaults. Needs a store in Redis."},
 	}...)
 }
 
@@ -150,17 +150,17 @@ func (h *EnvoyHeaders) value(r *yamlnode.Reader) schema.Value {
 
 func (h *EnvoyHealth) value(r *yamlnode.Reader) schema.Value {
 	return schema.Section(r, schema.Rows{
-		{Name: "needs_descriptors", Value: schema.Bool(r, &h.NeedsDescriptors), Default: "false", Says: "Makes the service unhealthy while there are no descriptors."},
-		{Name: "needs_store", Value: schema.Bool(r, &h.NeedsStore), Default: "false", Says: "Makes the service unhealthy while the store does not decide."},
+		{Name: "needs_descriptors", Value: schema.Bool(r, &h.NeedsDescriptors), Default: "false", Says: "Unhealthy while there are no descriptors."},
+		{Name: "needs_store", Value: schema.Bool(r, &h.NeedsStore), Default: "false", Says: "Unhealthy while the store does not decide."},
 	}, nil)
 }
 
 func readCounters(r *yamlnode.Reader, to **EnvoyCounters) schema.Value {
 	return schema.Optional(r, to, func(c *EnvoyCounters) schema.Rows {
 		return schema.Rows{
-			{Name: "key_prefix", Value: schema.Text(r, &c.KeyPrefix, "text"), Example: "team_a_", Says: "What each key begins with, as CACHE_KEY_PREFIX says in envoyproxy/ratelimit."},
+			{Name: "key_prefix", Value: schema.Text(r, &c.KeyPrefix, "text"), Example: "team_a_", Says: "Prefix of each key, like CACHE_KEY_PREFIX of envoyproxy/ratelimit."},
 			{Name: "expiry_jitter", Value: schema.Duration(r, "expiry_jitter", &c.ExpiryJitter, 0, schema.Endless), Default: "5m",
-				Says: "How much longer than its window a key lives at most."},
+				Says: "How much longer than its window a key may live."},
 		}
 	}, nil)
 }

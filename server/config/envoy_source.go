@@ -65,19 +65,19 @@ type XDS struct {
 func (s *EnvoySource) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "directory", Value: schema.Text(r, &s.Directory, "directory"), Example: "/etc/ratelimit/config", Flag: "envoy", Reread: true, See: "envoy.md#descriptors",
-			Says: "Directory of files of descriptors for Envoy's rate limit service. Without it and xds, only external authorization has rules."},
+			Says: "Directory of descriptor files for Envoy's rate limit service. Without it and xds, only external authorization has rules."},
 		{Name: "directory_link", Value: schema.Text(r, &s.DirectoryLink, "link"), Example: "/data/current", See: "envoy-reference.md#files",
-			Says: "A symbolic link above the files, or directory itself: the files are read again only when it points elsewhere. If it is no link, they are when one of them changes."},
+			Says: "A symbolic link above the files, or directory itself: files are reread only when it points elsewhere. If it is not a link, they are reread when one changes."},
 		{Name: "directory_may_be_empty", Value: schema.Bool(r, &s.DirectoryMayBeEmpty), Default: "false", See: "envoy-reference.md#files",
-			Says: "Lets directory have no file, so that nothing is limited; otherwise that is an error."},
+			Says: "Allows an empty directory, which limits nothing; otherwise it is an error."},
 		{Name: "dot_files", Value: schema.Bool(r, &s.DotFiles), Default: "false", See: "envoy-reference.md#files",
-			Says: "Reads files and directories, too, whose names begin with a dot."},
+			Says: "Also reads files and directories whose names begin with a dot."},
 		{Name: "merge_domains", Value: schema.Bool(r, &s.MergeDomains), Default: "false", See: "envoy.md#descriptors",
-			Says: "Lets several of these files have one domain."},
+			Says: "Lets several files have one domain."},
 		{Name: "xds", Value: readXDS(r, &s.XDS), Example: `{server: "envoy-gateway:18001"}`, Not: []string{"directory"}, See: "envoy-reference.md#environment-variables",
-			Says: "A management server that has the descriptors, in place of directory."},
+			Says: "A management server with the descriptors."},
 		{Name: "start_without_descriptors", Value: schema.Bool(r, &s.StartWithoutDescriptors), Default: "false", See: "envoy-reference.md#environment-variables",
-			Says: "Lets the service start before directory or xds has given valid descriptors. Calls fail until then."},
+			Says: "Lets the service start before directory or xds has valid descriptors. Calls fail until then."},
 	}
 }
 
@@ -97,26 +97,26 @@ func readXDS(r *yamlnode.Reader, to **XDS) schema.Value {
 func (x *XDS) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "server", Value: schema.Parsed(r, &x.Server, parseManagement, schema.Scalar("host:port", ".")).Expanding(r), Required: true, Example: `"envoy-gateway:18001"`,
-			Says: "The host:port of the management server, or another target of gRPC."},
+			Says: "Its host:port, or another gRPC target."},
 		{Name: "node_id", Value: schema.Text(r, &x.NodeID, "name"), Default: "default", Example: "stint-1",
-			Says: "By which the server knows this instance."},
+			Says: "This instance's ID for the server."},
 		{Name: "node_metadata", Value: texts(r, &x.NodeMetadata, strings.Clone), Example: "{zone: a}",
-			Says: "What the server is told of this instance besides."},
+			Says: "Metadata about this instance for the server."},
 		{Name: "headers", Value: texts(r, &x.Headers, strings.ToLower), Example: "{x-tenant: shop}", Secret: true,
-			Says: "Headers of each stream."},
+			Says: "Headers sent with each stream."},
 		{Name: "tls", Value: schema.Optional(r, &x.TLS, func(t *UpstreamTLS) schema.Rows { return t.rows(r) }, func(t *UpstreamTLS, n *yamlnode.Node, _ map[string]*yamlnode.Node) { t.checkPair(r, n) }),
 			Example: "{ca: /etc/stint/xds.pem}",
-			Says:    "Certificates for the server, read for each connection; {} has the defaults. Without it, connections are in clear text."},
+			Says:    "Certificates for the server, read for each connection; {}: the defaults. Without it, connections are unencrypted."},
 		{Name: "retry", Value: schema.Duration(r, "retry", &x.Retry, schema.AboveZero, schema.Endless), Default: "3s",
-			Says: "How long to wait after a connection that failed, varied by half at random."},
+			Says: "Wait after a failed connection, varied by half at random."},
 		{Name: "backoff", Value: schema.Duration(r, "backoff", &x.Backoff, schema.AboveZero, schema.Endless), Default: "10s",
-			Says: "How long to wait after a stream that ended. It doubles with each failure."},
+			Says: "Wait after a stream ended; doubles with each failure."},
 		{Name: "max_backoff", Value: schema.Duration(r, "max_backoff", &x.MaxBackoff, schema.AboveZero, schema.Endless), Default: "1m",
 			Says: "The longest of these waits."},
 		{Name: "backoff_jitter", Value: schema.Parsed(r, &x.BackoffJitter, parseRatio, ratio), Default: "0.5",
-			Says: "The part of such a wait that is random."},
+			Says: "The random part of these waits."},
 		{Name: "max_message", Value: schema.Number(r, &x.MaxMessage, 1, 1<<30), Default: "4194304",
-			Says: "How many bytes a message of the server may have."},
+			Says: "Largest message from the server, in bytes."},
 	}
 }
 

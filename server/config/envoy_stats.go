@@ -48,11 +48,11 @@ func (s *EnvoyStats) rows(r *yamlnode.Reader) schema.Rows {
 		{Name: "prometheus_listen", Value: schema.Parsed(r, &s.PrometheusListen, parseListenOrOff, addressOrOff).Expanding(r), Default: Off, Example: `":9102"`, See: "envoy-reference.md#statistics",
 			Says: "Address of metrics with the names of envoyproxy/ratelimit; off: none."},
 		{Name: "statsd", Value: schema.Parsed(r, &s.Statsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", Not: []string{"dogstatsd"}, See: "envoy-reference.md#statistics",
-			Says: "Where a statsd gets the statistics over TCP."},
+			Says: "A statsd for the statistics, over TCP."},
 		{Name: "dogstatsd", Value: schema.Parsed(r, &s.DogStatsd, parseStatsd, hostPort).Expanding(r), Example: "localhost:8125", See: "envoy-reference.md#statistics",
-			Says: "Where an agent of Datadog gets the statistics over UDP."},
+			Says: "A Datadog agent for the statistics, over UDP."},
 		{Name: "stats", Value: schema.Section(r, s.details(r), nil), See: "envoy-reference.md#statistics",
-			Says: "What the statistics are like."},
+			Says: "Details of the statistics."},
 	}
 }
 
@@ -63,35 +63,35 @@ func (s *EnvoyStats) details(r *yamlnode.Reader) schema.Rows {
 		{Name: "dogstatsd_tags", Value: texts(r, &s.DogStatsdTags, strings.Clone), Example: "{env: production}",
 			Says: "More tags, for dogstatsd alone."},
 		{Name: "flush_interval", Value: schema.Duration(r, "flush_interval", &s.FlushInterval, schema.AboveZero, schema.Endless), Default: "10s",
-			Says: "How often statsd or dogstatsd is sent what has changed."},
+			Says: "How often changes are sent to statsd or dogstatsd."},
 		{Name: "near_limit_ratio", Value: schema.Parsed(r, &s.NearLimitRatio, parseRatio, ratio), Default: "0.8",
-			Says: "The part of a limit above which units count as near it."},
+			Says: "The share of a limit above which units count as near it."},
 		{Name: "local_cache", Value: schema.Bool(r, &s.LocalCache), Default: "true",
-			Says: "Counts refusals without the store apart, too."},
+			Says: "Also counts separately refusals made without the store."},
 		{Name: "mogrifiers", Value: schema.Mappings(r, func(m *Mogrifier) schema.Rows { return m.rows(r) }, func(m *Mogrifier, n *yamlnode.Node, _ map[string]*yamlnode.Node) {
 			s.Mogrifiers = append(s.Mogrifiers, *m)
 			if m.Pattern == "" || m.Name == "" {
 				r.Report(n, "a mogrifier needs pattern and name")
 			}
 		}), Example: `[{pattern: "^shop_(.*)$", name: shop, tags: {rule: $1}}]`,
-			Says: "What names and tags statistics have for dogstatsd. The first whose pattern matches counts."},
+			Says: "Names and tags of statistics for dogstatsd. The first matching pattern counts."},
 		{Name: "prometheus_path", Value: schema.Parsed(r, &s.PrometheusPath, parseMetricsPath, schema.Scalar("path", "^/")), Default: "/metrics", Example: "/stats",
 			Says: "Path of the metrics at prometheus_listen."},
 		{Name: "prometheus_mapper", Value: schema.Text(r, &s.PrometheusMapper, "file"), Example: "/etc/stint/mapper.yaml",
-			Says: "File with a mapping of statsd_exporter, in place of envoyproxy/ratelimit's."},
+			Says: "A statsd_exporter mapping file, in place of envoyproxy/ratelimit's."},
 		{Name: "prometheus_milliseconds", Value: schema.Bool(r, &s.PrometheusMilliseconds), Default: "false",
-			Says: "Without prometheus_mapper, has response times in milliseconds, not seconds."},
+			Says: "Without prometheus_mapper, gives response times in milliseconds, not seconds."},
 	}
 }
 
 func (m *Mogrifier) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "pattern", Value: schema.Parsed(r, &m.Pattern, parsePattern, schema.Scalar("regular expression", schema.Something)), Required: true, Example: `"^shop_(.*)$"`,
-			Says: "A regular expression for names of statistics."},
+			Says: "A regular expression for statistics' names."},
 		{Name: "name", Value: schema.Text(r, &m.Name, "name").Matching(schema.Something), Required: true, Example: "shop",
-			Says: "The name in their place, in which $1 is what the first group of the pattern matched."},
+			Says: "The new name; $1 is the pattern's first group."},
 		{Name: "tags", Value: texts(r, &m.Tags, strings.Clone), Example: "{rule: $1}",
-			Says: "Tags with that name, in which $1 is the same."},
+			Says: "Its tags; $1 is the same."},
 	}
 }
 

@@ -33,7 +33,7 @@ func readTLS(r *yamlnode.Reader, to **TLSFiles) schema.Value {
 	return schema.Optional(r, to, func(f *TLSFiles) schema.Rows {
 		return schema.Rows{
 			{Name: "cert", Value: schema.Text(r, &f.Cert, "file").Matching(schema.Something), Required: true, Example: "/etc/stint/tls.crt", Reread: true,
-				Says: "File with the certificate and then the intermediate ones, in PEM."},
+				Says: "PEM file with the certificate, then intermediate ones."},
 			{Name: "key", Value: schema.Text(r, &f.Key, "file").Matching(schema.Something), Required: true, Example: "/etc/stint/tls.key", Reread: true,
 				Says: "File with its private key."},
 			{Name: "client_ca", Value: schema.Text(r, &f.ClientCA, "file"), Example: "/etc/stint/clients.pem", Reread: true,
@@ -64,7 +64,7 @@ type Secret struct {
 func readSecrets(r *yamlnode.Reader, to *[]Secret) schema.Value {
 	rowsOf := func(s *Secret) schema.Rows {
 		return schema.Rows{{Name: "file", Value: schema.Text(r, &s.File, "file").Matching(schema.Something), Required: true, Example: "/etc/stint/pepper", Reread: true,
-			Says: "File with the text of the secret, without line ends at its end."}}
+			Says: "File with the secret. Line ends at its end are dropped."}}
 	}
 	item := schema.Shape{Kind: schema.KindMapping, Rows: func() schema.Rows { return rowsOf(new(Secret)) }}
 	return schema.Custom(schema.Shape{Kind: schema.KindNames, What: "name", Item: &item}, func(n *yamlnode.Node) {
@@ -83,7 +83,7 @@ func readSecrets(r *yamlnode.Reader, to *[]Secret) schema.Value {
 				r.Report(name, "name %.60q of a secret: must be 1 to 64 letters, digits and _, and not begin with a digit", s.Name)
 			}
 			if fields != nil && s.File == "" {
-				r.Report(value, "a secret needs a file: where its text is found")
+				r.Report(value, "a secret needs a file with its text")
 			}
 			*to = append(*to, s)
 		})

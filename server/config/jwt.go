@@ -46,21 +46,21 @@ func JWTAlgorithms() []string {
 func (j *JWT) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "header", Value: schema.Parsed(r, &j.Header, parseTokenHeader, schema.Scalar("header", "^[A-Za-z0-9-]+$")), Default: "Authorization", Example: "X-Token",
-			Says: "The header with the token, after \"Bearer\"; in others than Authorization that word may be missing."},
+			Says: "The header with the token, after \"Bearer\", which only Authorization requires."},
 		{Name: "jwks_file", Value: schema.Text(r, &j.KeysFile, "file"), Example: "/etc/stint/jwks.json", Reread: true, Instead: []string{"jwks_url", "trusted"}, Not: []string{"jwks_url", "trusted"},
-			Says: "File with the keys that sign tokens, a JWK Set."},
+			Says: "File with the keys of tokens, a JWK Set."},
 		{Name: "jwks_url", Value: schema.Parsed(r, &j.KeysURL, parseKeysURL, webURL).Expanding(r), Example: "https://id.example.com/.well-known/jwks.json", Not: []string{"trusted"},
-			Says: "URL of such a set, fetched every 15 minutes, and when a token names an unknown key."},
+			Says: "URL of a JWK Set, fetched every 15 minutes, and when a token names an unknown key."},
 		{Name: "trusted", Value: schema.Bool(r, &j.Trusted), Default: "false", Example: "true",
-			Says: "A proxy before this instance verifies signatures, and Stint does not. Only tokens from trusted_proxies and in checks are believed."},
+			Says: "A proxy verifies signatures, and Stint does not. Only tokens from trusted_proxies and in checks count."},
 		{Name: "issuer", Value: schema.Text(r, &j.Issuer, "text"), Example: `"https://id.example.com"`,
-			Says: "What iss of a token must be. Without it, anything."},
+			Says: "The iss that a token must have. Without it, any."},
 		{Name: "audience", Value: schema.Text(r, &j.Audience, "text"), Example: "api",
-			Says: "What aud of a token must have. Without it, anything."},
+			Says: "A value that a token's aud must contain. Without it, any."},
 		{Name: "algorithms", Value: schema.List(r, &j.Algorithms, parseAlgorithm, schema.Words(JWTAlgorithms()...)), Computed: "all of them", Example: "[ES256]", Not: []string{"trusted"},
 			Says: "The signature algorithms that tokens may use."},
 		{Name: "leeway", Value: schema.Duration(r, "leeway", &j.Leeway, 0, hour), Default: "30s",
-			Says: "How much clocks may differ for the times in a token."},
+			Says: "How far clocks may differ for the times in a token."},
 	}
 }
 
@@ -74,10 +74,10 @@ func readJWT(r *yamlnode.Reader, to **JWT) schema.Value {
 			}
 		}
 		if given != 1 {
-			r.Report(n, "jwt needs one of jwks_file, jwks_url and trusted: true: who verifies tokens, by which keys")
+			r.Report(n, "jwt needs one of jwks_file, jwks_url and trusted: true, to verify tokens")
 		}
 		if j.Trusted && fields["algorithms"] != nil {
-			r.Report(fields["algorithms"], "algorithms without keys: with trusted: true nobody looks at signatures here")
+			r.Report(fields["algorithms"], "algorithms without keys: with trusted: true, signatures are not checked here")
 		}
 	})
 }
@@ -122,6 +122,6 @@ func (s *Settings) claimsUnknown(set *rules.Set) (f rules.Finding, found bool) {
 	case s.JWT.Trusted && len(set.TrustedProxies) == 0:
 		why = "jwt is trusted: true while trusted_proxies is empty"
 	}
-	return rules.Finding{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, and " + why +
-		", so that only checks which send claims have any; configure how tokens are verified"}, why != "" && set.UsesClaims()
+	return rules.Finding{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, but " + why +
+		", so only checks that send claims have any; configure how tokens are verified"}, why != "" && set.UsesClaims()
 }

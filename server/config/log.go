@@ -41,17 +41,17 @@ const mostRefusals = 1000
 func (l *Log) value(r *yamlnode.Reader) schema.Value {
 	rows := schema.Rows{
 		{Name: "format", Value: schema.Parsed(r, &l.JSON, parseLogFormat, schema.Words("text", "json")), Default: "text",
-			Says: "Whether lines are key=value text or JSON objects."},
+			Says: "Lines of key=value text, or of JSON."},
 		{Name: "level", Value: schema.Parsed(r, &l.Level, parseLogLevel, schema.Words("debug", "info", "warn", "error")), Default: "info",
-			Says: "The least level that is logged. Above info, lines about changes by the admin API, refusals by limits and new rules are left out."},
+			Says: "The lowest level logged. Above info, lines about admin API changes, refusals by limits and new rules are left out."},
 		{Name: "refusals", Value: schema.Number(r, &l.Refusals, 0, mostRefusals), Default: "5", See: "logs.md#lines-about-refusals",
-			Says: "How many refusals each rule logs a second, and how many violations by responses. One line counts the rest."},
+			Says: "Most refusals that each rule logs a second, and as many violations by responses. One line counts the rest."},
 		{Name: "access", Value: schema.Bool(r, &l.Access), Default: "false", See: "logs.md#the-access-log",
-			Says: "Logs a line for each request to the gateway."},
+			Says: "Logs each request to the gateway."},
 	}
 	return schema.Section(r, rows, func(_ *yamlnode.Node, fields map[string]*yamlnode.Node) {
 		if l.Access && l.Level > slog.LevelInfo {
-			r.Report(fields["access"], "access: its lines have the level info, so that level must be info or debug")
+			r.Report(fields["access"], "access: its lines have the level info, so level must be info or debug")
 		}
 	})
 }

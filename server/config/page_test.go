@@ -23,11 +23,11 @@ var settingsGroups = []struct {
 }{
 	{"Listen", "", []string{"listen", "check_listen", "probe_listen"}},
 	{"The store", "", []string{"store", "per_second_store", "namespace", "decision_timeout", "breaker", "instances", "remembered_denials", "state_dir", "ready_without_controls", "rules"}},
-	{"Limits of this instance", "Bounds \"by memory\" are computed so that all of them fit into `memory` ([bounds.md](bounds.md#what-an-instance-holds-at-most)).",
+	{"Limits of this instance", "Bounds \"by memory\" together fit into `memory` ([bounds.md](bounds.md#what-an-instance-holds-at-most)).",
 		[]string{"memory", "max_keys", "max_connections", "instance", "max_delayed", "max_delay", "offenders", "recent_requests"}},
 	{"Upstreams", "", []string{"routes", "upstream_timeout", "response_timeout", "body_timeout", "upstream_proxy", "upgrades", "ambiguous", "stop_delay", "stop_timeout"}},
 	{"Clients and proxies", "", []string{"client_header", "headers", "degraded_header", "violations_header", "cors", "jwt", "secrets"}},
-	{"TLS", "Certificates that Stint shows to its clients. Those for upstreams and others that it calls are [another mapping](#routes[].tls).", []string{"tls", "check_tls"}},
+	{"TLS", "Certificates that Stint shows to clients. For servers that it calls, see [upstreams](#routes[].tls).", []string{"tls", "check_tls"}},
 	{"Who may ask: tokens and certificates", "Tokens stand in files or variables, never in the settings.", []string{"check"}},
 	{"The admin API", "", []string{"admin"}},
 	{"Logs", "", []string{"log", "privacy"}},
@@ -88,7 +88,7 @@ func writeSettingsPage(w io.Writer) {
 	fmt.Fprint(w, `<!-- Made by: go test ./server/config -run TestSettingsPage -update -->
 # Settings
 
-The settings of `+"`stint serve`"+` stand in a configuration file, under `+"`server`"+`, beside the [rules](rules.md). All may be left out.
+The settings of `+"`stint serve`"+` are in a configuration file, under `+"`server`"+`, beside the [rules](rules.md). All are optional.
 
 `+"```yaml"+`
 server:
@@ -98,12 +98,12 @@ server:
 rules: []
 `+"```"+`
 
-- **Order.** A flag goes before a variable, a variable before the file, the file before the default. `+"`stint status --settings`"+` shows what is in force, and where it comes from.
-- **Flags** stand below the names. `+"`--upstream`"+` replaces all routes.
-- **Variables.** `+"`STINT_SERVER_ADMIN_LISTEN`"+` is `+"`admin.listen`"+`, and so on for each setting that is no list, and in none. An empty variable is not set. The log names variables that name no setting.
-- **Secrets.** A value marked `+"`${NAME}`"+` may have variables (`+"`${NAME}`"+`) and files (`+"`${file:PATH}`"+`, without the end of its line) in it: `+"`store: \"redis://:${file:/run/secrets/redis}@redis:6379\"`"+`. They are read at the start; if one is missing, the server does not start, and says in which line. `+"`stint rules check`"+` needs none. `+"`$${`"+` stands for `+"`${`"+`.
+- **Order.** Flags override variables, variables override the file. `+"`stint status --settings`"+` shows the values in force, and their sources.
+- **Flags** are below the names. `+"`--upstream`"+` replaces all routes.
+- **Variables.** `+"`STINT_SERVER_ADMIN_LISTEN`"+` is `+"`admin.listen`"+`, and so on for each setting that is not a list or in one. Empty variables do not count. The log names variables of unknown settings.
+- **Secrets.** A value marked `+"`${NAME}`"+` may contain variables (`+"`${NAME}`"+`) and files (`+"`${file:PATH}`"+`, without the last line end): `+"`store: \"redis://:${file:/run/secrets/redis}@redis:6379\"`"+`. They are read at the start; if one is missing, the server does not start, and names the line. `+"`stint rules check`"+` needs none. `+"`$${`"+` stands for `+"`${`"+`.
 - **Changes** of settings take effect at the next start. Files marked *reread*, and rules, are read again when they change.
-- **Values.** Durations are texts such as `+"`500ms`, `1m30s` or `7d`"+`, sizes such as `+"`64MiB`"+`, ranges such as `+"`1 to 100`"+` are of whole numbers. What has no default is off or not set.
+- **Values.** Durations are like `+"`500ms`, `1m30s` or `7d`"+`, sizes like `+"`64MiB`"+`; ranges such as `+"`1 to 100`"+` are whole numbers. Without a default, a setting is off or not set.
 `)
 	table := config.Table()
 	for _, g := range settingsGroups {

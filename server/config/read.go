@@ -80,7 +80,7 @@ func parseStateDir(text string) (string, error) {
 		return "", errors.New("state_dir: want a directory such as /var/lib/stint")
 	}
 	if !filepath.IsAbs(text) {
-		return "", fmt.Errorf("state_dir %.60q: want an absolute path, such as /var/lib/stint: a relative one depends on the directory in which the program is started", text)
+		return "", fmt.Errorf("state_dir %.60q: want an absolute path, such as /var/lib/stint: a relative one depends on where the program is started", text)
 	}
 	return text, nil
 }
@@ -145,17 +145,17 @@ func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {
 func readBreaker(r *yamlnode.Reader, to *fleet.Breaker) schema.Value {
 	return schema.Section(r, schema.Rows{
 		{Name: "failures", Value: schema.Number(r, &to.Failures, 1, 1_000_000), Default: "5",
-			Says: "How many calls must fail in a row before the store is probed. If the probe fails, too, the breaker opens."},
+			Says: "Failed calls in a row before the store is probed. If the probe fails too, the breaker opens."},
 		{Name: "percent", Value: schema.Number(r, &to.Percent, 1, 100), Default: "50",
-			Says: "Also probes if this share of at least 20 calls in a second failed, and failures began one after another."},
+			Says: "Also probes if this share of at least 20 calls in a second failed, and breaker.failures of them began one after another."},
 		{Name: "slow", Value: schema.Duration(r, "slow", &to.Slow, schema.AboveZero, schema.Endless), Example: "20ms",
-			Says: "Counts an answer that takes at least this long as a failure, as a missed deadline is."},
+			Says: "An answer that takes at least this long counts as a failure."},
 		{Name: "wait", Value: schema.Duration(r, "wait", &to.Wait, schema.AboveZero, schema.Endless), Default: "100ms",
-			Says: "The time before the first probe of an open breaker, doubled with every probe that fails."},
+			Says: "Wait before the first probe of an open breaker; doubles with each failed probe."},
 		{Name: "max_wait", Value: schema.Duration(r, "max_wait", &to.MaxWait, schema.AboveZero, schema.Endless), Default: "5s",
-			Says: "The longest time between probes."},
+			Says: "The longest wait between probes."},
 		{Name: "probes", Value: schema.Number(r, &to.Probes, 1, 1000), Default: "3",
-			Says: "How many probes in a row must be answered in time to close the breaker."},
+			Says: "Probes in a row that must be answered in time to close the breaker."},
 	}, nil)
 }
 

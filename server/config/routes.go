@@ -94,7 +94,7 @@ func (s *Settings) Impatient(rule *rules.Rule, r *Route) rules.Finding {
 		does, fix = fmt.Sprintf("breaks off an answer after %s", limittext.Duration(response)), "response_timeout: 10m or more, or 0s"
 	}
 	return rules.Finding{Code: rules.CodeImpatient, Text: fmt.Sprintf("rule %q has tokens, and the route %s %s: "+
-		"the official clients of OpenAI and Anthropic wait ten minutes and then send again, so an answer that takes a model longer is paid for and never heard; give the route %s",
+		"the official clients of OpenAI and Anthropic wait ten minutes and then send again, so an answer that takes longer than the route allows is paid for but never received; give the route %s",
 		rule.Name, r, does, fix)}
 }
 
@@ -111,21 +111,21 @@ func (route *Route) rows(r *yamlnode.Reader) schema.Rows {
 	}
 	return schema.Rows{
 		{Name: "name", Value: schema.Parsed(r, &route.Name, parseRouteName, schema.Scalar("name", schema.Name)), Example: "users", See: "deployment.md#names-of-routes",
-			Says: "What rules read as request.route of requests that take this route."},
+			Says: "The value of request.route in rules, for requests on this route."},
 		{Name: "host", Value: schema.Text(r, &route.Host, "host"), Computed: "any", Example: "api.example.com",
-			Says: "Host of the request, without a port."},
+			Says: "The request's host, without a port."},
 		{Name: "path", Value: schema.Text(r, &route.Path, "path").Matching("^/"), Default: "/", Example: "/v1",
 			Says: "Prefix of the request's path, in whole segments: /v1 matches /v1 and /v1/users, not /v10."},
 		{Name: "upstream", Value: schema.Parsed(r, &route.Upstream, ParseUpstream, schema.Scalar("URL", "^"+schema.AnyCase("http", "https", "h2c")+"://[^/?#]")).Expanding(r), Required: true, Example: `"http://localhost:9000"`, Flag: "upstream",
-			Says: "URL that requests go to: http, https, or h2c (HTTP/2 without TLS). A path in it comes before the request's."},
+			Says: "URL of the upstream: http, https, or h2c (HTTP/2 without TLS). Its path is put before the request's."},
 		{Name: "tls", Value: readUpstreamTLS(r, &route.TLS), Example: "{ca: /etc/stint/upstream.pem}", See: "deployment.md#upstreams",
-			Says: "Certificates for an upstream of https."},
-		{Name: "body_timeout", Value: timeout("body_timeout", &route.BodyTimeout, hour), Computed: "that of the section server", Example: "5m",
+			Says: "Certificates for an https upstream."},
+		{Name: "body_timeout", Value: timeout("body_timeout", &route.BodyTimeout, hour), Computed: "the server's", Example: "5m",
 			Says: "Replaces body_timeout for this route."},
-		{Name: "upstream_timeout", Value: timeout("upstream_timeout", &route.UpstreamTimeout, schema.Endless), Computed: "that of the section server", Example: "10m",
-			Says: "Replaces upstream_timeout for this route. 0s: any time."},
-		{Name: "response_timeout", Value: timeout("response_timeout", &route.ResponseTimeout, schema.Endless), Computed: "that of the section server", Example: "30m",
-			Says: "Replaces response_timeout for this route. 0s: any time."},
+		{Name: "upstream_timeout", Value: timeout("upstream_timeout", &route.UpstreamTimeout, schema.Endless), Computed: "the server's", Example: "10m",
+			Says: "Replaces upstream_timeout for this route. 0s: no limit."},
+		{Name: "response_timeout", Value: timeout("response_timeout", &route.ResponseTimeout, schema.Endless), Computed: "the server's", Example: "30m",
+			Says: "Replaces response_timeout for this route. 0s: no limit."},
 	}
 }
 
@@ -180,13 +180,13 @@ func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) schema.Value {
 func (t *UpstreamTLS) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "ca", Value: schema.Text(r, &t.CA, "file"), Computed: "the system's authorities", Example: "/etc/stint/ca.pem", Reread: true,
-			Says: "File with the authorities that may have signed the other's certificate, in PEM."},
+			Says: "PEM file with the authorities trusted to sign the server's certificate."},
 		{Name: "cert", Value: schema.Text(r, &t.Cert, "file"), Example: "/etc/stint/client.crt", Reread: true, Needs: []string{"key"},
-			Says: "File with the certificate that is shown, and then intermediate ones."},
+			Says: "File with the client certificate, then intermediate ones."},
 		{Name: "key", Value: schema.Text(r, &t.Key, "file"), Example: "/etc/stint/client.key", Reread: true, Needs: []string{"cert"},
 			Says: "File with its private key."},
 		{Name: "server_name", Value: schema.Text(r, &t.ServerName, "name"), Computed: "the host of the URL", Example: "api.internal",
-			Says: "The name that the other's certificate must have."},
+			Says: "The name that the server's certificate must have."},
 	}
 }
 
@@ -247,7 +247,7 @@ func parseUpgrade(text string) (string, error) {
 	}
 	switch strings.ToLower(name) {
 	case "h2c", "h2", "h3", "http", "tls":
-		return "", fmt.Errorf("upgrade %.60q: it would carry any number of requests past the rules; an upstream that speaks HTTP/2 is named h2c://", text)
+		return "", fmt.Errorf("upgrade %.60q: it would carry any number of requests past the rules; for an HTTP/2 upstream, write h2c://", text)
 	}
 	return text, nil
 }

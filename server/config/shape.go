@@ -22,7 +22,7 @@ func (s *Settings) queuesInVain(set *rules.Set) (all []rules.Finding) {
 			}
 			if step := spec.Period / time.Duration(spec.Amount); step > s.MaxDelay {
 				all = append(all, rules.Finding{Code: rules.CodeNoQueue, Text: fmt.Sprintf(
-					"rule %q delays nothing: under %s a request leaves every %s, and max_delay is %s, so that each that would have to wait is refused; raise max_delay, or remove shape", r.Name, l.Terms(), step.Round(time.Millisecond), s.MaxDelay)})
+					"rule %q delays nothing: under %s a request leaves every %s, but max_delay is %s, so each request that would wait is refused; raise max_delay, or remove shape", r.Name, l.Terms(), step.Round(time.Millisecond), s.MaxDelay)})
 			}
 		}
 	}

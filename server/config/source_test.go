@@ -92,7 +92,7 @@ func TestPrecedence(t *testing.T) {
 		{Path: "routes[0].upstream", Value: "http://c", From: "--upstream"},
 		{Path: "listen", Value: ":8080"},
 		{Path: "upgrades", Value: "[websocket]"},
-		{Path: "namespace", Value: "the one in the URL of the store, else stint"},
+		{Path: "namespace", Value: "from the store URL, else stint"},
 	} {
 		if told[want.Path] != want {
 			t.Errorf("%+v, want %+v", told[want.Path], want)

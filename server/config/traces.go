@@ -75,15 +75,15 @@ func (t *Traces) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "How spans are sent: OTLP over HTTP, or over gRPC."},
 		// Low, so that traces cost little.
 		{Name: "sample", Value: schema.Parsed(r, &t.Sample, parseSample, ratio), Default: "0.01", Example: "0.1", See: "traces.md#what-traces-cost",
-			Says: "The share of the traces begun here that is recorded. A continued trace is if its caller records it."},
+			Says: "Share of new traces that is recorded. A continued trace is recorded if its caller records it."},
 		{Name: "continue", Value: schema.Parsed(r, &t.Continue, parseContinue, schema.Words("trusted", "all")), Default: "trusted", See: "traces.md#whose-trace-a-request-continues",
 			Says: "Whose traces the gateway continues: those of trusted_proxies, or all."},
 		{Name: "headers_file", Value: schema.Text(r, &t.HeadersFile, "file"), Computed: "OTEL_EXPORTER_OTLP_HEADERS", Example: "/etc/stint/collector", Reread: true,
-			Says: "File with headers for the collector, such as its key: a line \"Name: value\" for each."},
+			Says: "File with headers for the collector, such as its key, one \"Name: value\" a line."},
 		{Name: "tls", Value: readUpstreamTLS(r, &t.TLS), Example: "{ca: /etc/stint/collector.pem}",
-			Says: "Certificates for an endpoint of https."},
+			Says: "Certificates for an https endpoint."},
 		{Name: "service", Value: schema.Text(r, &t.Service, "name"), Computed: "OTEL_SERVICE_NAME, else stint", Example: "stint-eu",
-			Says: "The name of this service in traces."},
+			Says: "This service's name in traces."},
 	}
 }
 

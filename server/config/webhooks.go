@@ -50,19 +50,19 @@ const maxWebhooks = 10
 func (w *Webhook) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
 		{Name: "name", Value: schema.Text(r, &w.Name, "name").Matching(schema.Name), Required: true, Example: "ops",
-			Says: "Tells webhooks apart, where one fails."},
+			Says: "Tells webhooks apart when one fails."},
 		{Name: "kind", Value: schema.Parsed(r, &w.Kind, parseWebhookKind, schema.Words("json", "slack", "alertmanager")), Required: true, Example: "slack",
-			Says: "The form of the messages: Stint's own, or that of Slack's incoming webhooks or Alertmanager."},
+			Says: "Message format: Stint's own JSON, Slack's incoming webhooks, or Alertmanager's."},
 		{Name: "url", Value: schema.Parsed(r, &w.URL, ParseWebhookURL, webURL).Expanding(r), Example: "https://hooks.example.com/alerts", Instead: []string{"url_file"}, Not: []string{"url_file"}, Secret: true,
-			Says: "Where messages are sent, for Alertmanager without /api/v2/alerts."},
+			Says: "Where to send messages; for Alertmanager, without /api/v2/alerts."},
 		{Name: "url_file", Value: schema.Text(r, &w.URLFile, "file"), Example: "/etc/stint/slack", Reread: true,
 			Says: "File with the URL, which may be a secret."},
 		{Name: "timeout", Value: schema.Duration(r, "timeout", &w.Timeout, 100*time.Millisecond, 30*time.Second), Default: "5s",
-			Says: "How long a message may take."},
+			Says: "How long sending a message may take."},
 		{Name: "headers_file", Value: schema.Text(r, &w.HeadersFile, "file"), Example: "/etc/stint/hook-headers", Reread: true,
-			Says: "File with headers that are sent: a line \"Name: value\" for each."},
+			Says: "File with headers to send, one \"Name: value\" a line."},
 		{Name: "tls", Value: readUpstreamTLS(r, &w.TLS), Example: "{ca: /etc/stint/hooks.pem}",
-			Says: "Certificates for a URL of https."},
+			Says: "Certificates for an https URL."},
 	}
 }
 
@@ -89,7 +89,7 @@ func readWebhooks(r *yamlnode.Reader, to *[]Webhook) schema.Value {
 func (w *Webhook) check(r *yamlnode.Reader, n *yamlnode.Node, fields map[string]*yamlnode.Node) {
 	switch {
 	case fields["name"] == nil:
-		r.Report(n, "the webhook has no name: it is shown where it fails")
+		r.Report(n, "the webhook has no name: errors show it")
 	case !rules.IsName(w.Name):
 		r.Report(fields["name"], "name %.70q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", w.Name)
 	}

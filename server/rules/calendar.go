@@ -38,7 +38,7 @@ func (p *parser) findNotCalendar(r *Rule, limits *yamlnode.Node) {
 			continue
 		}
 		p.found(codeNotCalendar, p.Place(limits.Content[i]),
-			"rule %q: the windows of %s are %d hours long and follow each other since 1970-01-01 00:00 UTC, so they are not those of the calendar; write per %s (and in ZONE, such as in Europe/Berlin, for midnight there), or %dh if you mean hours",
+			"rule %q: the windows of %s are %d hours long, counted from 1970-01-01 00:00 UTC, so they do not follow the calendar; write per %s (and in ZONE, such as in Europe/Berlin, for midnight there), or %dh if you mean hours",
 			r.Name, l.Terms(), int(s.Period.Hours()), unit, int(s.Period.Hours()))
 	}
 }

@@ -81,7 +81,7 @@ func (a *applier) add(c *Controls) {
 	each(a, c.Bans, a.ban, oneQuota[*Ban](MaxBans, "bans"))
 	each(a, c.Silences, a.silence, oneQuota[*Silence](MaxSilences, "silences"))
 	if over := len(c.Lifts) - MaxLifts; over > 0 {
-		a.report("lifts", fmt.Errorf("%s without effect: at most %d are allowed; drop the oldest", spelling.Several(over, "lift"), MaxLifts))
+		a.report("lifts", fmt.Errorf("%s without effect: at most %d are allowed; remove the oldest", spelling.Several(over, "lift"), MaxLifts))
 	}
 }
 
@@ -234,7 +234,7 @@ func (a *applier) expression(source string) (*expr.Expression, error) {
 func (a *applier) ban(b *Ban) error {
 	switch {
 	case b.Network != "" && (b.Rule != "" || b.Key != ""):
-		return errors.New("it has a network and a rule or key: ban a network, or a key under a rule")
+		return errors.New("it has both a network and a rule or key: ban a network, or a key under a rule")
 	case b.Network != "":
 		p, err := a.base.ParseNetwork(b.Network)
 		if err == nil {

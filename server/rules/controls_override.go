@@ -209,7 +209,7 @@ func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 		case lease == 0:
 			return nil, fmt.Errorf("limit %q: the rule's %s has no lease, and both share a count: leave the lease out", l.Terms(), other.Terms())
 		}
-		return nil, fmt.Errorf("limit %q: its lease must be %d%%, as of the rule's %s, with which it shares a count: leave it out", l.Terms(), lease, other.Terms())
+		return nil, fmt.Errorf("limit %q: its lease must be %d%%, like the rule's %s, because both share a count: leave it out", l.Terms(), lease, other.Terms())
 	}
 	return l, nil
 }

@@ -208,7 +208,7 @@ rules:
 		{`{"blocklist":[{"id":"1","match":"request.pth == \"\""}]}`, `1: match, at character 1: unknown variable "request.pth": did you mean request.path? (variables: request.method, request.path, request.host, request.route, request.headers, request.query, request.cookies, request.credential, body, client.ip, operation, attrs, claims, secrets, cost)`},
 		{`{"bans":[{"id":"1"}]}`, `1: it has neither a rule nor a network: give a network, or a key and its rule`},
 		{`{"bans":[{"id":"1","rule":"path"}]}`, `1: key: it is empty`},
-		{`{"bans":[{"id":"1","rule":"path","key":"/","network":"10.0.0.1"}]}`, `1: it has a network and a rule or key: ban a network, or a key under a rule`},
+		{`{"bans":[{"id":"1","rule":"path","key":"/","network":"10.0.0.1"}]}`, `1: it has both a network and a rule or key: ban a network, or a key under a rule`},
 		{`{"bans":[{"id":"1","network":"ten"}]}`, `1: "ten": must be a network such as 10.0.0.0/8, or an address`},
 		{`{"bans":[{"rule":"path","key":"/"}]}`, `: the entry has no id: give it one that no other entry has`},
 		{`{"bans":[{"id":"1","network":"10.0.0.1"}],"safelist":[{"id":"1","network":"10.0.0.1"}]}`, `1: an entry before it has the same id: give it another`},
@@ -260,7 +260,7 @@ func TestQuotas(t *testing.T) {
 		{ID: "m100", Text: "1 entry without effect: at most 100 expressions on the blocklist are allowed; remove some"},
 		{ID: "b10000", Text: "2 entries without effect: at most 10000 bans are allowed; remove some"},
 		{ID: "q1000", Text: "1 entry without effect: at most 1000 silences are allowed; remove some"},
-		{ID: "lifts", Text: "1 lift without effect: at most 1000 are allowed; drop the oldest"},
+		{ID: "lifts", Text: "1 lift without effect: at most 1000 are allowed; remove the oldest"},
 	}
 	if !slices.Equal(problems, want) {
 		t.Errorf("got %+v", problems)

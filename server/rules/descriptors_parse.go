@@ -42,7 +42,7 @@ func (e *envoyFiles) load(p *parser, root *yamlnode.Node, merge bool) {
 }
 
 func (e *envoyFiles) useless(r *yamlnode.Reader, name *yamlnode.Node) {
-	e.parsers[r].found(codeMisplaced, r.Place(name), "%s has no effect here, nor does it have one in envoyproxy/ratelimit; move it to where it belongs, or remove it", name.Value)
+	e.parsers[r].found(codeMisplaced, r.Place(name), "%s has no effect here, nor in envoyproxy/ratelimit; move it to where it belongs, or remove it", name.Value)
 }
 
 // done adds the rules for overrides, one for each domain, and returns the trees.
@@ -167,7 +167,7 @@ func (p *parser) descriptorLimit(l *descriptors.Limit, r *Rule) *stint.Limit {
 		p.Report(l.Fields["burst"], "burst: requests_per_unit is 0, so that nothing is allowed")
 	}
 	if s.Algorithm == stint.InFlight {
-		p.Report(l.Fields["algorithm"], "algorithm in_flight: it limits what runs at once and has no unit; Envoy does not say when a request ends")
+		p.Report(l.Fields["algorithm"], "algorithm in_flight: it limits requests at once and has no unit, and Envoy does not say when a request ends")
 	}
 	switch at := l.Fields["time_zone"]; {
 	case at == nil:

@@ -115,7 +115,7 @@ func (p *parser) findLease(r *Rule, limits *yamlnode.Node) {
 		why = "has a penalty"
 	}
 	p.found(codeLeaseInVain, p.Place(limits.Content[i]),
-		"rule %q %s, so nothing of %s is ever leased; remove the lease, or move the limit to a rule of its own for requests that no other rule applies to", r.Name, why, r.Limits[i].Terms())
+		"rule %q %s, so %s is never leased; remove the lease, or move the limit to its own rule, for requests that no other rule applies to", r.Name, why, r.Limits[i].Terms())
 }
 
 func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {
@@ -147,11 +147,11 @@ func (p *parser) findBudgets(r *Rule, fields map[string]*yamlnode.Node) {
 	}
 	if r.Tokens.API == OpenAI && !r.Tokens.IncludeUsage && r.after == nil {
 		p.found(codeNoUsage, p.Place(fields["tokens"]),
-			"rule %q does not ask for the usage of streams, so that a stream has none unless its client asks: it is charged %s; remove include_usage: false", r.Name, chargedInstead[r.Unsettled])
+			"rule %q does not ask for the usage of streams, so a stream has none unless its client asks, and is charged %s; remove include_usage: false", r.Name, chargedInstead[r.Unsettled])
 	}
 }
 
-var chargedInstead = [...]string{Keep: "what it held", GiveBack: "nothing"}
+var chargedInstead = [...]string{Keep: "the held cost", GiveBack: "nothing"}
 
 // findBuckets looks for limits with a unit that are buckets because the file names no algorithm. limits is
 // where the file has them; nil: they are multiples of others.
@@ -165,7 +165,7 @@ func (p *parser) findBuckets(r *Rule, limits []*stint.Limit, list *yamlnode.Node
 			continue
 		}
 		p.found(codeBudgetBucket, p.Place(n),
-			"limit %q of rule %q is a budget and names no algorithm, so it is a token_bucket, which lets up to twice the amount through in the first period: name one, as in %q, or token_bucket if that is meant",
+			"limit %q of rule %q is a budget without an algorithm, so it is a token_bucket, which allows up to twice the amount in the first period: name an algorithm, as in %q, or token_bucket if you mean it",
 			l.Terms(), r.Name, inWindows(l))
 	}
 }
@@ -246,7 +246,7 @@ func (p *parser) findBan(r *Rule, penalty *yamlnode.Node) {
 	switch first, tenth := banLength(r.Penalty, 0), banLength(r.Penalty, bans-1); {
 	case first > longBan:
 		p.found(CodeBanWithoutEnd, p.Place(penalty),
-			"rule %q bans for more than a year: an address changes its owner long before that; shorten ban_for", r.Name)
+			"rule %q bans for more than a year: addresses change owners long before that; shorten ban_for", r.Name)
 	case tenth > longBan:
 		p.found(CodeBanWithoutEnd, p.Place(penalty),
 			"rule %q bans for more than a year by the %dth ban, because growth is %d: set max_ban, such as max_ban: 7d", r.Name, bans, r.Penalty.Spec().Growth)
@@ -259,7 +259,7 @@ func (p *parser) findNeverWarns(r *Rule, penalty *yamlnode.Node) {
 	}
 	if s := r.Penalty.Spec(); s.BanAfter > 0 && s.WarnAfter >= s.BanAfter {
 		p.found(codeNeverWarns, p.Place(fieldOf(penalty, "warn_after")),
-			"rule %q never warns: warn_after is %d, and the violation number %d of ban_after bans, after which they count from 0 again; lower warn_after, or remove it", r.Name, s.WarnAfter, s.BanAfter)
+			"rule %q never warns: warn_after is %d, but violation %d already bans (ban_after), and violations then count from 0 again; lower warn_after, or remove it", r.Name, s.WarnAfter, s.BanAfter)
 	}
 }
 
@@ -272,7 +272,7 @@ func (p *parser) findQueue(r *Rule, shape *yamlnode.Node) {
 	for _, l := range r.Limits {
 		if l.Spec().Algorithm == stint.LeakyBucket && l.Capacity() == 1 {
 			p.found(CodeNoQueue, p.Place(shape),
-				"rule %q delays nothing: %s has a place for the request that passes, and none to wait in; raise burst, as in %q, with which up to 20 wait", r.Name, l.Terms(), withQueue(l))
+				"rule %q delays nothing: %s has room for the request that passes, and none for others to wait; raise burst, as in %q, where up to 20 wait", r.Name, l.Terms(), withQueue(l))
 		}
 	}
 }
@@ -310,7 +310,7 @@ func (s *Set) findNoToken(all []byClaims) {
 	for _, by := range all {
 		if !slices.ContainsFunc(s.written(), by.rule.isCaughtBy) {
 			s.Findings = append(s.Findings, Finding{codeNoToken, by.place, fmt.Sprintf(
-				"rule %q counts by claims, so it does not apply to requests without a valid token, and no other rule does: add one with default: true, or with match: '!has(claims.sub)', and key: client.ip", by.rule.Name)})
+				"rule %q counts by claims, so requests without a valid token escape it, and no other rule applies to them: add one with default: true, or with match: '!has(claims.sub)', and key: client.ip", by.rule.Name)})
 		}
 	}
 }
@@ -337,7 +337,7 @@ func (s *Set) findUnusedDefaults(all []defaultAt) {
 		})
 		if at.rule.Mode != Off && i >= 0 {
 			s.Findings = append(s.Findings, Finding{codeDefaultUnused, at.place, fmt.Sprintf(
-				"rule %q has default: true and never applies: rule %q applies to every request that it matches; give that one a narrower match, or remove default", at.rule.Name, s.written()[i].Name)})
+				"rule %q has default: true and never applies: rule %q applies to every request that it matches; narrow the match of %[2]q, or remove default", at.rule.Name, s.written()[i].Name)})
 		}
 	}
 }
@@ -365,7 +365,7 @@ func (p *parser) findLanguages(r *Rule, nodes []*yamlnode.Node) {
 		}
 		missing := slices.DeleteFunc(slices.Compact(slices.Clone(all)), func(tag string) bool { return slices.Contains(t.languages, tag) })
 		if len(missing) > 0 {
-			p.found(codeLanguage, p.Place(nodes[place]), "rule %q: the text %s is not in %s, which other texts of the rule are in", r.Name, messageFields[place], strings.Join(missing, ", "))
+			p.found(codeLanguage, p.Place(nodes[place]), "rule %q: the text %s lacks %s, which other texts of the rule have", r.Name, messageFields[place], strings.Join(missing, ", "))
 		}
 	}
 }
@@ -393,14 +393,14 @@ func (s *Set) findLooseKeys(all []keyAt) {
 				instead = `one of them, as in request.cookies["SESSION"]`
 			case name == "authorization", name == "proxy-authorization":
 				s.Findings = append(s.Findings, Finding{codeSpelledKey, at.file.Place(at.node), fmt.Sprintf(
-					"rule %q counts by the header %s as it was sent, and a client can write one credential in many ways: count by request.credential, as in sha256(request.credential)", at.rule.Name, name)})
+					"rule %q counts by the header %s as it was sent, but a client can write one credential in many ways: count by request.credential, as in sha256(request.credential)", at.rule.Name, name)})
 				continue
 			case httpfield.IsList(canonical), s.repeatable.headers[canonical]:
 			default:
 				continue
 			}
 			s.Findings = append(s.Findings, Finding{codeLooseKey, at.file.Place(at.node), fmt.Sprintf(
-				"rule %q counts by the header %s, which is a list: by adding to it, a client gets a new key for each request; count by %s", at.rule.Name, name, instead)})
+				"rule %q counts by the header %s, which is a list: a client that adds to it gets a new key for each request; count by %s", at.rule.Name, name, instead)})
 		}
 	}
 }
@@ -418,7 +418,7 @@ func (s *Set) findTrustAll(places []string) {
 		})
 		if i >= 0 {
 			s.Findings = append(s.Findings, Finding{codeTrustAll, places[i], "this network of trusted_proxies holds every " + all.name +
-				", so every client chooses the address that it is counted by: list your own proxies only"})
+				", so every client can choose the address it is counted by: list only your own proxies"})
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (s *Set) findOmitted(all []keyAt) {
 			continue
 		}
 		s.Findings = append(s.Findings, Finding{codeOmitted, at.file.Place(at.node), fmt.Sprintf(
-			"rule %q counts by %s, which a client may leave out: the rule does not apply then, and no other surely does; add one with default: true and key: client.ip, or block such requests", r.Name, expr.Clip(r.Key))})
+			"rule %q counts by %s, which a client may leave out: then the rule does not apply, and perhaps no other does; add one with default: true and key: client.ip, or block such requests", r.Name, expr.Clip(r.Key))})
 	}
 }
 

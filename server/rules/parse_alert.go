@@ -134,11 +134,11 @@ func (p *parser) alert(n *yamlnode.Node) {
 		p.Report(found["for"], "for must be 0 to %s", maxFor)
 	}
 	if a.Window < leastWindow || a.Window > mostWindow {
-		p.Report(found["window"], "window must be %s to %s", leastWindow, mostWindow)
+		p.Report(found["window"], "window must be from %s to %s", leastWindow, mostWindow)
 	}
 	for _, field := range [...]string{"for", "window"} {
 		if a.Usage != nil && found[field] != nil {
-			p.Report(found[field], "%s is for alerts about rates; one about usage reports a key once in a period of the limit", field)
+			p.Report(found[field], "%s is for alerts about rates; an alert about usage reports a key once per period of the limit", field)
 		}
 	}
 	p.findAlert(&a, found["when"])
@@ -148,7 +148,7 @@ func (p *parser) alert(n *yamlnode.Node) {
 func (p *parser) alertName(alert, n *yamlnode.Node, name string) {
 	switch {
 	case n == nil:
-		p.Report(alert, "the alert has no name: it tells alerts apart")
+		p.Report(alert, "the alert has no name: each needs its own")
 		return
 	case name == "" && n.Tag != "!!str": // reported
 		return
@@ -340,7 +340,7 @@ func (p *parser) linkAlerts() {
 			p.linkTierOf(use, r)
 		}
 		if r != nil && r.Mode == Off {
-			p.found(CodeAlert, p.PlaceWithin(use.node, use.offset), "rule %q has mode: off, so nothing of it is measured", r.Name)
+			p.found(CodeAlert, p.PlaceWithin(use.node, use.offset), "rule %q has mode: off, so it is not measured", r.Name)
 		}
 	}
 }

@@ -124,18 +124,18 @@ func (p *parser) finishCosts(r *Rule, found map[string]*yamlnode.Node, complete 
 		r.Unit = "tokens"
 	}
 	if n := found["unreadable_body"]; n != nil && complete && !r.readsBody() {
-		p.Report(n, "unreadable_body says what becomes of a body that the rule cannot read, and the rule reads none")
+		p.Report(n, "unreadable_body is for bodies that the rule cannot read, but the rule reads none")
 	}
 	if !r.hasBudget && complete {
 		for _, field := range []string{"cost_after", "tokens", "unsettled", "debt", "max_hold"} {
 			if n := found[field]; n != nil {
-				p.Report(n, "%s is about budgets, and the rule has none: no limit is held, as in 200000 per 1m fixed_window hold", field)
+				p.Report(n, "%s is about budgets, but the rule has none: a budget is a held limit, as in 200000 per 1m fixed_window hold", field)
 			}
 		}
 		return
 	}
 	if n := found["unsettled"]; n != nil && found["cost_after"] == nil && found["tokens"] == nil {
-		p.Report(n, "unsettled says what to charge where cost_after finds nothing, and the rule has no cost_after")
+		p.Report(n, "unsettled is for a cost_after that finds nothing, but the rule has no cost_after")
 	}
 	p.checkFree(r, found)
 }
@@ -150,7 +150,7 @@ func (p *parser) checkFree(r *Rule, found map[string]*yamlnode.Node) {
 	}
 	for _, l := range r.Limits {
 		if IsBudget(l) && l.Spec().Debt == stint.NoDebt {
-			p.Report(found["cost"], "cost 0 and debt 0: requests would hold nothing of %s, and what they used could not be charged where it does not fit; give one of them", l.Terms())
+			p.Report(found["cost"], "cost 0 and debt 0: requests would hold nothing of %s, and a cost that does not fit could not be charged; give one of them", l.Terms())
 			return
 		}
 	}

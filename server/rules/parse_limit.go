@@ -26,7 +26,7 @@ func (p *parser) limits(n *yamlnode.Node, r *Rule) {
 			return
 		}
 		if line, ok := lines[l.ID()]; ok {
-			p.Report(n, "limit %q: counts the same as the one on line %d: two limits of a rule must differ in algorithm, period, calendar or buckets", l.Terms(), line)
+			p.Report(n, "limit %q: counts the same as the one on line %d: limits of a rule must differ in algorithm, period, calendar or buckets", l.Terms(), line)
 			return
 		}
 		lines[l.ID()] = n.Line
@@ -119,7 +119,7 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 		return l
 	}
 	if IsBudget(l) {
-		p.Report(found["cost"], "cost: a held limit takes the cost of the rule; write it there, or move the limit to a rule of its own")
+		p.Report(found["cost"], "cost: a held limit takes the rule's cost; write it there, or move the limit to its own rule")
 		return nil
 	}
 	if r.costs == nil {

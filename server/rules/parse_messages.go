@@ -59,7 +59,7 @@ func (r *Rule) neverTells(place int) string {
 	case (place == bannedText || place == stillBannedText) && !bans:
 		return "the rule has no penalty with ban_after"
 	case (place == limitedText || place == warnedText) && r.watches:
-		return "a rule without limits refuses nothing except while a ban runs"
+		return "a rule without limits refuses only during a ban"
 	case place == warnedText && !warns:
 		return "the rule has no penalty with warn_after"
 	}
@@ -84,7 +84,7 @@ func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 		tag, err := bcp47.Parse(name.Value)
 		switch {
 		case err != nil || tag == bcp47.Und:
-			p.Report(name, "%q is no language: want a tag such as en, de-CH or zh-Hant", expr.Clip(name.Value))
+			p.Report(name, "%q is not a language: want a tag such as en, de-CH or zh-Hant", expr.Clip(name.Value))
 			return
 		case slices.Contains(tags, tag):
 			p.Report(name, "%q is the same language as one before", name.Value)
@@ -131,13 +131,13 @@ func (r *Rule) cannotFill(name string, place int) string {
 	case byViolations && r.Penalty == nil:
 		return "the rule has no penalty"
 	case byViolations && place == byHandText:
-		return "violations have nothing to do with a ban by hand"
+		return "a ban by hand has no violations"
 	case name == "warn_after" && r.Penalty.Spec().WarnAfter == 0:
 		return "the rule's penalty has no warn_after"
 	case name == "ban_after" && r.Penalty.Spec().BanAfter == 0:
 		return "the rule's penalty has no ban_after"
 	case name == "ban_left" && place != bannedText && place != stillBannedText && place != byHandText:
-		return "only banned, still_banned and banned_by_hand have one"
+		return "only banned, still_banned and banned_by_hand have it"
 	case name == "limit" && r.watches:
 		return "the rule has no limits"
 	}

@@ -37,7 +37,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 	}
 	mayWatch := p.penalty(found["penalty"], r)
 	for _, field := range []struct{ name, hint string }{
-		{"name", "name: it tells rules apart"},
+		{"name", "name: each needs its own"},
 		{"limits", `limits: such as limits: ["100 per 1m"]`},
 	} {
 		if found[field.name] == nil && !(field.name == "limits" && mayWatch) {
@@ -54,7 +54,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 	p.finishCosts(r, found, p.Problems() == before)
 	p.messages(found["message"], found["messages"], r)
 	if r.Shape && (r.watches || len(r.Limits) > 0) && !hasLeakyBucket(r.Limits) {
-		p.Report(found["shape"], `shape delays requests under a leaky_bucket, and the rule has no such limit: such as limits: ["10 per 1s leaky_bucket burst 50"], where up to 49 wait`)
+		p.Report(found["shape"], `shape delays requests under a leaky_bucket, but the rule has none, such as limits: ["10 per 1s leaky_bucket burst 50"], where up to 49 wait`)
 	}
 	p.findIn(r, found)
 	r.Settings = settings(found)

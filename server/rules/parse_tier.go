@@ -104,7 +104,7 @@ func (p *parser) tierLimits(n *yamlnode.Node, r *Rule, tier string) []*stint.Lim
 	p.limits(list, t)
 	r.costs = t.costs
 	if r.Shape && len(t.Limits) > 0 && !hasLeakyBucket(t.Limits) {
-		p.Report(list, "the rule says shape, which holds requests for a leaky_bucket, and the tier has no such limit")
+		p.Report(list, "the rule has shape, which needs a leaky_bucket, but the tier has no such limit")
 	}
 	return t.Limits
 }

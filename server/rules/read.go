@@ -75,7 +75,7 @@ func readSettled(path string, list func() (listing, error)) ([]File, error) {
 		last = nil
 	}
 	if last == nil {
-		last = fmt.Errorf("rules: %s: it keeps changing: no two readings of it agree", path)
+		last = fmt.Errorf("rules: %s: it keeps changing while it is read", path)
 	}
 	return nil, last
 }

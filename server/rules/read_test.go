@@ -134,7 +134,7 @@ a: enforce, on store error local, shape false, key client.ip
 b: enforce, on store error local, shape false, key client.ip
     1 per 1s (t1s:b)
 b.yaml:2:44: warning ST004: limit "1 per 1s" of rule "b" counts the same as rule "a": same match, key and period; only the smaller amount matters, so remove one
-b.yaml:1:19: warning ST002: this network of trusted_proxies holds every IPv4 address, so every client chooses the address that it is counted by: list your own proxies only
+b.yaml:1:19: warning ST002: this network of trusted_proxies holds every IPv4 address, so every client can choose the address it is counted by: list only your own proxies
 `},
 	} {
 		var files []rules.File

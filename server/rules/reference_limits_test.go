@@ -23,16 +23,16 @@ var limitExamples = []struct {
 	says string
 }{
 	{"100 per 1m", stint.TokenBucket, "A burst of 100, then one in 600 ms. token_bucket is the default."},
-	{"100 per 1h token_bucket burst 20", stint.TokenBucket, "A burst of 20, then one in 36 s, 100 in an hour."},
-	{"10 per 1s leaky_bucket burst 21", stint.LeakyBucket, "20 in the queue, which leave every 100 ms; `shape: true` makes them wait."},
-	{"1000 per 1h fixed_window", stint.FixedWindow, "1,000 in each hour of the clock in UTC; around the full hour, up to twice as many."},
-	{"1000 per day in America/New_York", stint.FixedWindow, "1,000 in each day of New York's calendar."},
-	{"5000000 per month in Europe/Berlin starts 15", stint.FixedWindow, "5,000,000 units from the 15th of a month to the next, in Berlin."},
-	{"5 per 1m sliding_log", stint.SlidingLog, "Never more than 5 in a minute, wherever it starts."},
-	{"600 per 1m sliding_window buckets 12", stint.SlidingWindow, "About 600 in any minute, by 12 counts of 5 s each."},
-	{"4 in_flight", stint.InFlight, "4 requests at the same time."},
-	{"200000 per 1m fixed_window hold 45s retry 5s debt 5000", stint.FixedWindow, "A budget: a request holds its estimate, for 45 s without renewal, and is charged when it ends, up to 5,000 above the budget. While others hold it all, clients are told to wait 5 s."},
-	{"60000 per 1m lease 5%", stint.TokenBucket, "Instances may charge 3,000 ahead, by which the burst is smaller."},
+	{"100 per 1h token_bucket burst 20", stint.TokenBucket, "A burst of 20, then one in 36 s, or 100 an hour."},
+	{"10 per 1s leaky_bucket burst 21", stint.LeakyBucket, "A queue of 20, one leaving every 100 ms; `shape: true` makes them wait."},
+	{"1000 per 1h fixed_window", stint.FixedWindow, "1,000 in each clock hour in UTC; around the full hour, up to twice as many."},
+	{"1000 per day in America/New_York", stint.FixedWindow, "1,000 a day in New York."},
+	{"5000000 per month in Europe/Berlin starts 15", stint.FixedWindow, "5,000,000 units a month, from the 15th, in Berlin."},
+	{"5 per 1m sliding_log", stint.SlidingLog, "Never more than 5 in any minute."},
+	{"600 per 1m sliding_window buckets 12", stint.SlidingWindow, "About 600 in any minute, by 12 counts of 5 s."},
+	{"4 in_flight", stint.InFlight, "4 requests at once."},
+	{"200000 per 1m fixed_window hold 45s retry 5s debt 5000", stint.FixedWindow, "A budget: a request holds its estimate, for 45 s without renewal, and is charged at its end, up to 5,000 above the budget. While others hold it all, retry-after is 5 s."},
+	{"60000 per 1m lease 5%", stint.TokenBucket, "Instances may charge 3,000 ahead; the burst is smaller by that."},
 	{"0 per 1m", stint.TokenBucket, "Nothing passes."},
 	{"unlimited", stint.TokenBucket, "Everything passes, and nothing is counted."},
 }
@@ -44,14 +44,14 @@ var limitOptions = []struct {
 	of                []string
 	says              string
 }{
-	{"burst", "number", "burst 20", []string{"token_bucket", "leaky_bucket"}, "How many units fit at once. Default: the amount."},
-	{"buckets", "number", "buckets 12", []string{"sliding_window"}, "How many sub-windows the period has. Default: 10."},
-	{"lease", "share", "lease 5%", []string{"token_bucket", "fixed_window", calendar}, "The [share that instances may charge ahead](leases.md), 1% to 50%."},
-	{"hold", "[ duration ]", "hold 45s", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight", calendar}, "The limit [is held](holds.md) while a request runs, without renewal for that time. `hold` alone: 30s."},
-	{"retry", "duration", "retry 5s", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight", calendar}, "With `hold`: how long to wait because of what others hold, as a hint. Default: 1s."},
-	{"debt", "number", "debt 5000", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", calendar}, "With `hold`: how many units charges may go above the limit."},
+	{"burst", "number", "burst 20", []string{"token_bucket", "leaky_bucket"}, "Units that pass at once. Default: the amount."},
+	{"buckets", "number", "buckets 12", []string{"sliding_window"}, "Number of sub-windows. Default: 10."},
+	{"lease", "share", "lease 5%", []string{"token_bucket", "fixed_window", calendar}, "The [share that instances charge ahead](leases.md), 1% to 50%."},
+	{"hold", "[ duration ]", "hold 45s", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight", calendar}, "The limit [is held](holds.md) while a request runs, for that time without renewal. `hold` alone: 30s."},
+	{"retry", "duration", "retry 5s", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight", calendar}, "With `hold`: the retry-after hint while others hold the limit. Default: 1s."},
+	{"debt", "number", "debt 5000", []string{"token_bucket", "fixed_window", "sliding_log", "sliding_window", calendar}, "With `hold`: units that charges may exceed the limit by."},
 	{"in", "zone", "in Europe/Berlin", []string{calendar}, "The time zone. Default: UTC."},
-	{"starts", "day", "starts 15", []string{calendar}, "The first day of a window: of a week such as `sunday`, of a month 1 to 31, of a year such as `04-06`. A day has none."},
+	{"starts", "day", "starts 15", []string{calendar}, "The first day of a window: of a week such as `sunday`, of a month 1 to 31, of a year such as `04-06`. Not for days."},
 }
 
 const (
@@ -97,7 +97,7 @@ algorithm = "%s" .
 option    = %s .
 `+"```"+`
 
-Words may be in any case, and options in any order. "At once" is how many requests pass at one instant after a pause, and "the next" is when one more does, both at the beginning of a window.
+Words may be in any case, and options in any order. "At once": how many requests pass together after a pause. "The next": when one more does. Both at the start of a window.
 
 | Text | Algorithm | At once | The next | What it means |
 | --- | --- | --- | --- | --- |
@@ -111,7 +111,7 @@ Words may be in any case, and options in any order. "At once" is how many reques
 	for _, o := range limitOptions {
 		fmt.Fprintf(w, "| `%s` | %s | %s |\n", o.form, strings.Join(o.of, ", "), o.says)
 	}
-	fmt.Fprint(w, "\nHere, calendar is a limit per `day`, `week`, `month` or `year`.\n")
+	fmt.Fprint(w, "\ncalendar: a limit per `day`, `week`, `month` or `year`.\n")
 }
 
 // measured is how many units pass under l at once, and when one more does.

@@ -21,15 +21,15 @@ const referencePage = "../../docs/rules-reference.md"
 // fieldGroups are the mappings of a rules file in the order of the page, by the paths of their rows.
 // Those of the same fields elsewhere are not said again.
 var fieldGroups = []struct{ title, path, says string }{
-	{"The file", "", "All may be left out. The section `server` is in [settings.md](settings.md)."},
+	{"The file", "", "All fields are optional. [settings.md](settings.md) has the section `server`."},
 	{"A rule", "rules[].", "See [expressions](#expressions) and [texts of limits](#the-text-of-a-limit)."},
-	{"A limit as a mapping", "rules[].limits[].", "A limit of a tier has the same fields."},
+	{"A limit as a mapping", "rules[].limits[].", "Limits of tiers have the same fields."},
 	{"A tier of a rule", "rules[].tiers.NAME.", ""},
 	{"A penalty", "rules[].penalty.", penaltySays},
 	{"Tokens of language models", "rules[].tokens.", "`tokens: openai` is short for `tokens: {api: openai}`."},
-	{"Messages", "rules[].messages.", "Each is one line, or a mapping of lines by language, such as `{en: …, de: …}`, with [placeholders](#placeholders-of-messages)."},
-	{"The format of refusals", "refusal.", "`refusal` of a rule has the same fields, `errors` only `headers` and `bodies`. Texts have [placeholders](#placeholders-of-refusals-and-errors)."},
-	{"A body of a refusal", "refusal.bodies.NAME.", "In place of the text alone."},
+	{"Messages", "rules[].messages.", "Each is a line, or lines by language, such as `{en: …, de: …}`, with [placeholders](#placeholders-of-messages)."},
+	{"The format of refusals", "refusal.", "A rule's `refusal` has the same fields, `errors` only `headers` and `bodies`. Texts have [placeholders](#placeholders-of-refusals-and-errors)."},
+	{"A body of a refusal", "refusal.bodies.NAME.", "Instead of only a text."},
 	{"The status of gRPC", "refusal.grpc.", ""},
 	{"What may repeat", "repeatable.", ""},
 	{"An alert", "alerts[].", "See the [conditions](#conditions-of-alerts)."},
@@ -42,11 +42,11 @@ func writeReference(t *testing.T, w io.Writer) {
 	fmt.Fprint(w, `<!-- Made by: go test ./server/rules -run TestReference -update -->
 # Reference of rules files
 
-Every field of a rules file, every algorithm and every name that expressions know. [rules.md](rules.md) explains how they work together.
+Every field of a rules file, every algorithm, and every name in expressions. [rules.md](rules.md) explains how they work together.
 
 - A name has 1 to 64 of `+"`A-Z a-z 0-9 _ . : / -`"+`. `+"`NAME`"+` stands for one that the file chooses.
-- Durations are texts such as `+"`500ms`, `1m30s` or `7d`"+`. Ranges such as `+"`1 to 100`"+` are of whole numbers.
-- Quote a text that begins with a bracket, brace or quotation mark, or has a `+"`: `"+` in it.
+- Durations are like `+"`500ms`, `1m30s` or `7d`"+`. Ranges such as `+"`1 to 100`"+` are whole numbers.
+- Quote texts that begin with a bracket, brace or quotation mark, or contain `+"`: `"+`.
 `)
 	for _, g := range fieldGroups {
 		rows := rowsAt(g.path)

@@ -40,7 +40,7 @@ func TestSpellingsInFiles(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"010.0.0.1": "a number that begins with 0 may be octal: write 10.0.0.1", "[2001:DB8::1]": `write "2001:db8::1"`, "192.0.2.1:80": "it has a port: write 192.0.2.1",
-		"64:ff9b::cb00:7101": `write "203.0.113.1"`, "localhost": "which is no address",
+		"64:ff9b::cb00:7101": `write "203.0.113.1"`, "localhost": "which is not an address",
 	} {
 		s := parse(t, "blocklist: ['client.ip == \""+text+"\"']\nrules: []")
 		if len(s.Findings) != 1 || s.Findings[0].Code != "ST006" || !strings.Contains(s.Findings[0].Text, want) {

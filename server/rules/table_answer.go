@@ -11,9 +11,9 @@ func messageRows() schema.Rows {
 	says := [anyText]string{
 		limitedText:     "For requests that a limit refuses.",
 		warnedText:      "For refusals that warn, because of warn_after.",
-		bannedText:      "For the request that leads to a ban, and for others without still_banned.",
+		bannedText:      "For the request that leads to a ban; without still_banned, for later ones, too.",
 		stillBannedText: "For further requests while a ban runs.",
-		byHandText:      "For requests of those whom an operator banned.",
+		byHandText:      "For requests banned by an operator.",
 	}
 	examples := [anyText]string{
 		limitedText:     `"Try again in {retry_after}."`,
@@ -36,14 +36,14 @@ func refusalRows() schema.Rows {
 			{Name: "text", Value: shaped(lineShape), Required: true, Example: `'{"errors": [{"message": "{message}"}]}'`, See: "rules.md#the-format-of-refusals",
 				Says: bodySays},
 			{Name: "status", Value: shaped(numberShape(200, 200).OrElse(numberShape(errorformat.LeastStatus, errorformat.MostStatus))), Computed: "status of refusal", Example: "200", See: "rules.md#the-format-of-refusals",
-				Says: "The status with which this body goes: 200, or 400 to 599."},
+				Says: "The status of this body."},
 		}
 	})
 	return append(schema.Rows{
 		{Name: "status", Value: shaped(numberShape(errorformat.LeastStatus, errorformat.MostStatus)), Default: "429", Example: "420", See: "rules.md#the-format-of-refusals",
 			Says: "The status of refusals."},
 		{Name: "grpc", Value: shaped(mappingShape(grpcRows)), Example: `{code: unavailable, message: "{message}"}`, See: "rules.md#the-format-of-refusals",
-			Says: "The status of refusals to requests of gRPC."},
+			Says: "The status of refusals to gRPC requests."},
 	}, formatRows(lineShape.OrElse(body))...)
 }
 
@@ -54,7 +54,7 @@ const bodySays = "The body, with placeholders such as {message}."
 func formatRows(body schema.Shape) schema.Rows {
 	return schema.Rows{
 		{Name: "headers", Value: shaped(namesShape(schema.Token, lineShape)), Example: `{X-Error-Code: "{outcome}"}`, See: "rules.md#the-format-of-refusals",
-			Says: fmt.Sprintf("Headers that are added, %s, of at most %d bytes, with placeholders.", upTo(errorformat.MaxHeaders), errorformat.MaxText)},
+			Says: fmt.Sprintf("Headers to add, %s, of at most %d bytes, with placeholders.", upTo(errorformat.MaxHeaders), errorformat.MaxText)},
 		{Name: "bodies", Value: shaped(namesShape("", body)), Example: `{text/html: "<p>{message}</p>"}`, See: "rules.md#the-format-of-refusals",
 			Says: fmt.Sprintf("Bodies by media type, %s, of at most %d bytes, with placeholders.", upTo(errorformat.MaxBodies), errorformat.MaxBody)},
 	}

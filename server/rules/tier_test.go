@@ -188,7 +188,7 @@ rules:
 		}
 	}
 	for controls, want := range map[string]string{
-		one("500 per 1m lease 20%"): `limit "500 per 1m lease 20%": its lease must be 10%, as of the rule's 1000 per 1m lease 10%, with which it shares a count: leave it out`,
+		one("500 per 1m lease 20%"): `limit "500 per 1m lease 20%": its lease must be 10%, like the rule's 1000 per 1m lease 10%, because both share a count: leave it out`,
 		`{"overrides":[{"id":"1","rule":"api","tier":"big","limits":["500 per 1m lease 5%"]}]}`: `limit "500 per 1m lease 5%": the rule's 9000 per 1m has no lease, and both share a count: leave the lease out`,
 		`{"overrides":[{"id":"1","rule":"api","key":"u","limits":["500 per 1m lease 10%"]}]}`:   `tier big: limit "500 per 1m lease 10%": the rule's 9000 per 1m has no lease, and both share a count: leave the lease out`,
 	} {

@@ -43,7 +43,7 @@ func parseUnreadable(text string) (UnreadableBody, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 {
 		return UnreadableBody{Given: true, Cost: n}, nil
 	}
-	return UnreadableBody{}, fmt.Errorf("unreadable_body %q: must be refuse, default, or a number that such a request costs", expr.Clip(text))
+	return UnreadableBody{}, fmt.Errorf("unreadable_body %q: must be refuse, default, or the cost of such a request", expr.Clip(text))
 }
 
 // readsBody reports whether an expression of r, or its tokens, may look at a request's body.

@@ -158,7 +158,7 @@ func (r *rollout) findings() []rules.Finding {
 		where = " " + r.namespace
 	}
 	return []rules.Finding{{Code: rules.CodeUnlikeRules, Text: fmt.Sprintf("instances in the namespace%s have other rules than this one, of version %s: %s; "+
-		"they share bans, the kill switch, and the counts of rules with equal names: if they are another service, give each service its own namespace", where, ours.Version, strings.Join(texts, ", "))}}
+		"they share bans, the kill switch, and counts of rules with equal names: if they are another service, give each service its own namespace", where, ours.Version, strings.Join(texts, ", "))}}
 }
 
 // lasting describes the rules that others have had for too long, sorted.

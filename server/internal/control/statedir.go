@@ -41,7 +41,7 @@ var (
 // mistake in the use of the directory. failed is an error of the disk: then the state can at best be read.
 func openStateDir(path string, of string) (d *stateDir, failed, err error) {
 	if !filepath.IsAbs(path) {
-		return nil, nil, fmt.Errorf("%s: want an absolute path: a relative one depends on the directory in which the program is started", path)
+		return nil, nil, fmt.Errorf("%s: want an absolute path: a relative one depends on where the program is started", path)
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, nil, err

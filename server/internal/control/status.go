@@ -143,11 +143,11 @@ func findingsOf(c *rules.Controls) (found []rules.Finding) {
 	}
 	if endless.n > 0 {
 		found = append(found, rules.Finding{Code: rules.CodeBanWithoutEnd, Text: endless.String() +
-			": bans by hand without an end; lift them when they are no longer needed, or ban again with for or until"})
+			": bans by hand without an end; lift them when no longer needed, or ban again with for or until"})
 	}
 	if everybody.n > 0 {
 		found = append(found, rules.Finding{Code: rules.CodeEverybody, Text: everybody.String() +
-			": this refuses every client of IPv4 or IPv6; if it is a mistake, lift the ban or remove the entry"})
+			": refuses every IPv4 or IPv6 client; if this is a mistake, lift the ban or remove the entry"})
 	}
 	return found
 }

@@ -185,7 +185,7 @@ func (f *file) fields(n *yamlnode.Node, allowed ...string) (found map[string]*ya
 		switch {
 		case slices.Contains(allowed, name.Value):
 		case slices.Contains(oursOfLimit, name.Value):
-			f.Report(name, "%s belongs into a rate_limit", name.Value)
+			f.Report(name, "%s belongs in a rate_limit", name.Value)
 		case slices.Contains(oursOfDescriptor, name.Value):
 			f.Report(name, "%s belongs beside a rate_limit, not into it", name.Value)
 		default:

@@ -303,7 +303,7 @@ func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error)
 			if _, ok := r.(cost.LimitExceededError); !ok {
 				panic(r)
 			}
-			v, err = nil, foldError{types.NewErrWithNodeID(step.ID(), "what is constant here takes more than %d steps to work out", MaxWork).(*types.Err)}
+			v, err = nil, foldError{types.NewErrWithNodeID(step.ID(), "the constants here take more than %d steps to evaluate", MaxWork).(*types.Err)}
 		}
 	}()
 	frame.SetCostTracker(f.tracker)

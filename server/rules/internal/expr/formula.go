@@ -165,7 +165,7 @@ func (c *Compiler) Formula(source string, f *Formulas) (*Formula, []Problem) {
 // unknownName is the problem with a name that is neither a function nor an operator here.
 func (f *Formulas) unknownName(name string, source []rune, offset int) Problem {
 	if op := strings.Trim(name, "_@[]"); name != op || op == "?_:" {
-		return Problem{offset, fmt.Sprintf("no operator here: %q (operators: && || ! < <= > >= == != + - * /)", strings.ReplaceAll(op, "_", " "))}
+		return Problem{offset, fmt.Sprintf("%q is not an operator here (operators: && || ! < <= > >= == != + - * /)", strings.ReplaceAll(op, "_", " "))}
 	}
 	what := "name"
 	if offset < len(source) && source[offset] == '(' {

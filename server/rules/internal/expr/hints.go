@@ -121,9 +121,9 @@ func wrongText(c *comparison, nat64 address.NAT64) string {
 		case text[0] != '/':
 			return fmt.Sprintf("request.path begins with a slash: it is never %q; write %q", Clip(text), Clip("/"+text))
 		case strings.Contains(text, "?"):
-			return fmt.Sprintf("request.path is without the query: ? in %q stands for an escaped one, %%3F; compare request.query", Clip(text))
+			return fmt.Sprintf("request.path is without the query: ? in %q means an escaped one, %%3F; compare request.query", Clip(text))
 		case strings.Contains(text, "#"):
-			return fmt.Sprintf("a fragment is never sent: # in %q stands for an escaped one, %%23", Clip(text))
+			return fmt.Sprintf("a fragment is never sent: # in %q means an escaped one, %%23", Clip(text))
 		}
 	case "request.path.folded()":
 		if folded := FoldPath(text); text != folded {
@@ -159,5 +159,5 @@ func wrongAddress(text string, nat64 address.NAT64) string {
 	} else if !errors.Is(err, address.ErrAddress) {
 		return fmt.Sprintf("client.ip is never %q: %s", Clip(text), err)
 	}
-	return fmt.Sprintf("client.ip is never %q, which is no address", Clip(text))
+	return fmt.Sprintf("client.ip is never %q, which is not an address", Clip(text))
 }

@@ -41,7 +41,7 @@ func (i *inspector) allKnown(when phase) {
 			return
 		}
 		if when == after {
-			i.note(e, "%s: cost_after is evaluated when the request has ended, and sees only the response (variables: %s)", named.Name, strings.Join(after.variables(), ", "))
+			i.note(e, "%s: cost_after is evaluated after the request, and sees only the response (variables: %s)", named.Name, strings.Join(after.variables(), ", "))
 		} else {
 			i.note(e, "%s: only cost_after sees the response", named.Name)
 		}
@@ -154,7 +154,7 @@ func (i *inspector) headerName(of, e ast.Expr, name string) {
 	}
 	switch lower := strings.ToLower(name); {
 	case name != lower:
-		i.note(e, "names of headers are in lower case: %q", lower)
+		i.note(e, "header names are in lower case: %q", lower)
 	case !requests:
 	case name == "host":
 		i.note(e, "the Host header is request.host, not one of request.headers")
