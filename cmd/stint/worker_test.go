@@ -3,7 +3,7 @@ package main
 import "testing"
 
 // examples/worker.py holds what jobs may cost, and settles their true cost: beside a job that runs there is
-// cost: beside two jobs at once there is no room, and afterwards only their true costs are used.
+// no room for another of this size, and afterwards only the true costs are used.
 func TestWorkerExample(t *testing.T) {
 	runText(t, "examples/worker.py", "Write `stint.yaml`:\n\n```yaml\n"+`rules:
   - {name: export, key: attrs.user, limits: [100 per 1h fixed_window hold], cost: cost}
