@@ -11,11 +11,15 @@ import (
 	"unicode"
 )
 
+var (
+	fence      = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	inlineCode = regexp.MustCompile("`[^`\n]*`")
+)
+
 // Every link of a page leads to a file of the repository, and to a heading that is there. The
 // map, docs/README.md, links every page of docs.
 func TestLinks(t *testing.T) {
 	links := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	code := regexp.MustCompile("(?ms)^ *```.*?^ *```|`[^`\n]*`")
 	var pages []string
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -45,7 +49,7 @@ func TestLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range links.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
+		for _, m := range links.FindAllStringSubmatch(inlineCode.ReplaceAllString(fence.ReplaceAllString(string(text), ""), ""), -1) {
 			target, anchor, hasAnchor := strings.Cut(m[1], "#")
 			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 				continue
@@ -97,10 +101,9 @@ func anchorsOf(t *testing.T, path string) (anchors []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fences := regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	headings := regexp.MustCompile(`(?m)^#+ +(.*?) *$`)
 	linked := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-	for _, m := range headings.FindAllStringSubmatch(fences.ReplaceAllString(string(text), ""), -1) {
+	for _, m := range headings.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
 		anchor := strings.Map(func(r rune) rune {
 			switch {
 			case r == ' ':
