@@ -1,0 +1,39 @@
+{{- /* What every pod of the chart has: the image's user, and nothing that it may do or write. */}}
+{{- define "stint.podSecurity" -}}
+serviceAccountName: {{ include "stint.serviceAccount" . }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "stint.containerSecurity" -}}
+image: {{ include "stint.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "stint.secretMounts" -}}
+{{- range .Values.secrets }}
+- {name: {{ printf "secret-%s" . | replace "." "-" | trunc 63 | trimSuffix "-" }}, mountPath: /run/secrets/{{ . }}, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "stint.secretVolumes" -}}
+{{- range .Values.secrets }}
+- name: {{ printf "secret-%s" . | replace "." "-" | trunc 63 | trimSuffix "-" }}
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- end }}

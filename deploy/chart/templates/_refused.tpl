@@ -1,0 +1,55 @@
+{{- /* Values that fit the schema one by one, but not together. */}}
+{{- define "stint.refused" -}}
+{{- $server := default dict .Values.config.server }}
+{{- $known := not .Values.existingConfigMap }}
+{{- $redis := include "stint.hasRedis" . }}
+{{- if and .Values.gateway.enabled $known (not .Values.gateway.upstream) (not $server.routes) }}
+{{- fail "gateway.upstream: say where your application is, such as http://shop:80, or set config.server.routes, or gateway.enabled: false" }}
+{{- end }}
+{{- if not (or .Values.gateway.enabled .Values.check.enabled .Values.envoy.enabled) }}
+{{- fail "nobody can ask this server: enable gateway, check or envoy" }}
+{{- end }}
+{{- if and .Values.redis.url .Values.redis.secret.url }}
+{{- fail "redis: url and secret.url are two addresses: set one of them" }}
+{{- end }}
+{{- if and .Values.redis.secret.url (not .Values.redis.secret.name) }}
+{{- fail "redis.secret.url is a key of a Secret: set redis.secret.name, too" }}
+{{- end }}
+{{- if and .Values.redis.secret.url .Values.redis.secret.files }}
+{{- fail "redis.secret: with url, files are not added to it: name them in the URL, such as password_file=/run/secrets/redis/password" }}
+{{- end }}
+{{- if and .Values.redis.secret.files (not .Values.redis.secret.name) }}
+{{- fail "redis.secret.files are keys of a Secret: set redis.secret.name, too" }}
+{{- end }}
+{{- if and .Values.redis.password .Values.redis.secret.name }}
+{{- fail "redis: password and secret.name are two Secrets: set one of them" }}
+{{- end }}
+{{- if and (or .Values.redis.password .Values.redis.secret.name) (not $redis) }}
+{{- fail "redis.url: say where Redis is, such as redis://redis:6379" }}
+{{- end }}
+{{- if and $known (not $redis) (or .Values.autoscaling.enabled (gt (int .Values.replicas) 1)) }}
+{{- fail "redis.url: without Redis, each replica would give every client the whole limit; set redis.url, or replicas: 1 and autoscaling.enabled: false" }}
+{{- end }}
+{{- $check := default dict $server.check }}
+{{- if and .Values.check.enabled $known (not (or $check.tokens $check.clients $check.open)) }}
+{{- fail "check.enabled: callers must identify themselves: set config.server.check.tokens, such as [{name: ingress, file: /run/secrets/stint-check/ingress}], and secrets: [stint-check]" }}
+{{- end }}
+{{- $admin := default dict $server.admin }}
+{{- if and .Values.admin.enabled $known (not (or $admin.tokens $admin.clients)) }}
+{{- fail "admin.enabled: callers must identify themselves: set config.server.admin.tokens, such as [{name: deploy, scope: write, file: /run/secrets/stint-admin/token}], and secrets: [stint-admin]" }}
+{{- end }}
+{{- if and .Values.envoy.descriptors .Values.envoy.existingConfigMap }}
+{{- fail "envoy: descriptors and existingConfigMap are two sets of files: set one of them" }}
+{{- end }}
+{{- if and $known (eq (default "file" $server.rules) "fleet") (not $redis) }}
+{{- fail "redis.url: config.server.rules is fleet, and the fleet's rules are in Redis" }}
+{{- end }}
+{{- if .Values.push.enabled }}
+{{- if not (and .Values.admin.enabled .Values.push.rules .Values.push.secret.name) }}
+{{- fail "push.enabled: it needs admin.enabled, push.rules and push.secret.name" }}
+{{- end }}
+{{- if and $known (ne (default "file" $server.rules) "fleet") }}
+{{- fail "push.enabled: the instances take pushed rules only with config: {server: {rules: fleet}}" }}
+{{- end }}
+{{- end }}
+{{- end }}
