@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -140,18 +139,58 @@ func (s *Server) StoreError() error {
 	return s.store.err(s.fleet)
 }
 
-// Ready returns why load balancers must not send requests to this instance; nil: they may. It answers from
-// known state and never waits: probes that waited for a hanging store would fail at every instance at once.
+// notReady is why load balancers must not send requests to an instance. Its text is for anybody who may ask
+// /readyz. The cause may contain addresses, and is for the log.
+type notReady struct {
+	why   string
+	cause error // nil: there is none but why
+}
+
+func (n *notReady) Error() string { return n.why }
+func (n *notReady) Unwrap() error { return n.cause }
+
+// Ready returns why load balancers must not send requests to this instance; nil: they may. Its text contains
+// no addresses; the store's error, which may, is wrapped. Ready answers from known state and never waits:
+// probes that waited for a hanging store would fail at every instance at once.
 func (s *Server) Ready() error {
-	switch {
-	case s.stopping.Load():
-		return errors.New("stopping")
-	case s.needsStore() && s.StoreError() != nil:
-		return errors.New("the store does not decide")
-	case s.control.Source() == control.SourceNone && !s.settings.ReadyWithoutControls:
-		return errors.New("the fleet's documents have not been read yet")
+	if s.stopping.Load() {
+		return &notReady{why: "stopping"}
+	}
+	if who := needStore(s.Rules()); who != "" {
+		if err := s.StoreError(); err != nil {
+			return &notReady{who + " the store (on_store_error: deny), which does not decide; `stint status` says why", err}
+		}
+	}
+	if s.control.Source() == control.SourceNone && !s.settings.ReadyWithoutControls {
+		return &notReady{"the fleet's bans, lists, switches and rules have not been read yet (ready_without_controls: false); `stint status` says why", s.control.Unread()}
 	}
 	return nil
+}
+
+// followReady logs, now and until ctx is done, when this instance becomes not ready, and when it is ready
+// again: the answers to probes are often shown to nobody. A stop has a line of its own.
+func (s *Server) followReady(ctx context.Context) {
+	logged := "" // why it is not ready, as logged last; empty: it is
+	look := func() {
+		err := s.Ready()
+		if ctx.Err() != nil || s.stopping.Load() {
+			return
+		}
+		switch {
+		case err == nil && logged != "":
+			logged = ""
+			s.log.Warn("ready again") // of the level of the line that it ends
+		case err != nil && err.Error() != logged:
+			logged = err.Error()
+			args := []any{"why", logged}
+			if cause := errors.Unwrap(err); cause != nil {
+				args = append(args, "error", cause)
+			}
+			s.log.Warn("not ready", args...)
+		}
+	}
+	look()
+	go every(ctx, probeEvery, look)
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
@@ -179,12 +218,27 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(text + "\n"))
 }
 
-// needsStore reports whether requests would be refused without the store. If not, a load balancer must keep
-// this instance: all instances lose the same store, so it would remove all of them.
-func (s *Server) needsStore() bool {
-	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
-		return r.Mode == rules.Enforce && r.OnStoreError == stint.OnErrorDeny
-	})
+// needStore names the rules of set that refuse requests without the store, as the beginning of a sentence such as
+// "rule login needs"; empty: there are none. In that case, a load balancer must keep this instance: all
+// instances lose the same store, so it would remove all of them.
+func needStore(set *rules.Set) string {
+	first, more := "", 0
+	for _, r := range set.Rules {
+		switch {
+		case r.Mode != rules.Enforce || r.OnStoreError != stint.OnErrorDeny:
+		case first == "":
+			first = r.Name
+		default:
+			more++
+		}
+	}
+	switch {
+	case first == "":
+		return ""
+	case more == 0:
+		return "rule " + first + " needs"
+	}
+	return fmt.Sprintf("rules %s and %d more need", first, more)
 }
 
 // storeStatus is the state of the store. It asks the store, unless that is known to be down.

@@ -105,6 +105,8 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 	if d := s.settings.StopDelay; d > 0 && ctx.Err() != nil {
 		s.log.Info("stopping: no longer ready, but still serving", "stop_delay", d.String())
 		time.Sleep(d)
+	} else if ctx.Err() != nil {
+		s.log.Info("stopping: no longer ready; requests in flight may end", "stop_timeout", s.settings.StopTimeout.String())
 	}
 	s.live.Close() // otherwise streams would hold up the stop
 	grace, cancel := context.WithTimeout(underWay, s.settings.StopTimeout)
@@ -136,7 +138,7 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 
 // Follow reads the fleet's shared documents, checks whether the store decides, and fetches the keys of
 // tokens: once before it returns, if that takes less than a second, and then repeatedly until ctx is done or
-// Close is called. It also reads changed files that Open has read.
+// Close is called. It also reads changed files that Open has read, and logs when Ready changes.
 //
 // Load and Run call Follow. If you serve the handlers of a Server that New made, call it yourself. Only the
 // first call counts: a later one returns when the first has, and ignores its own ctx. After Close, Follow
@@ -149,6 +151,7 @@ func (s *Server) Follow(ctx context.Context) {
 		ctx, end := context.WithCancel(ctx)
 		context.AfterFunc(s.life, end)
 		var first sync.WaitGroup
+		defer s.followReady(ctx) // when the first results are there
 		defer first.Wait()
 		go s.watchFiles(ctx)
 		first.Go(func() { s.claims.Follow(ctx) })

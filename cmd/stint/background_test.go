@@ -41,8 +41,11 @@ func TestServeBeforeItsStore(t *testing.T) {
 		t.Errorf("ready: %s", text)
 	}
 	denying := serving(t, "--config", f.write("deny.yaml", "rules: [{name: a, key: client.ip, limits: [1 per 1h], on_store_error: deny}]"), "--store", f.redis.URL())
-	if text := ready(t, denying); text != "503 the store does not decide" {
+	if text := ready(t, denying); text != "503 rule a needs the store (on_store_error: deny), which does not decide; `stint status` says why" {
 		t.Errorf("ready, where a rule denies: %s", text)
+	}
+	if text := denying.log.String(); !strings.Contains(text, `level=WARN msg="not ready" why="rule a needs the store`) || !strings.Contains(text, "error=\"redislimit: nothing was charged: connect to ") {
+		t.Errorf("the log does not say why it is not ready:\n%s", text)
 	}
 	if now := f.status(1); now.Store.OK || now.Store.Breaker == "" || now.Store.Instances != 1 || now.Rules.Source != "file" {
 		t.Errorf("%+v", now)
@@ -59,6 +62,7 @@ func TestServeBeforeItsStore(t *testing.T) {
 	if text := ready(t, s); text != "200 ready" {
 		t.Errorf("ready: %s", text)
 	}
+	await.Until(t, "the log says that it is ready again", func() bool { return strings.Contains(denying.log.String(), `msg="ready again"`) })
 	told := map[string]int{}
 	for line := range strings.Lines(s.log.String()) {
 		if _, why, ok := strings.Cut(line, "the store cannot be used yet"); ok {

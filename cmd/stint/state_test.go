@@ -107,7 +107,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 		t.Errorf("two in one directory: %d %s", code, errs)
 	}
 	_, empty := stateOf(t, settings, filepath.Join(t.TempDir(), "empty"), way.URL())
-	if text := ready(t, empty); text != "503 the fleet's documents have not been read yet" {
+	if text := ready(t, empty); text != "503 the fleet's bans, lists, switches and rules have not been read yet (ready_without_controls: false); `stint status` says why" {
 		t.Errorf("ready, without a file: %s", text)
 	}
 	if _, out, _ := call("", "status", "--admin", empty.admin); !strings.Contains(out, "NOT READ since the start") {

@@ -119,7 +119,7 @@ func (c *Control) Change(ctx context.Context, ch Change) (Done, error) {
 	a := &attempt{Change: &ch}
 	c.changing.Lock()
 	defer c.changing.Unlock()
-	why := c.unread()
+	why := c.Unread()
 	if why == nil {
 		var written bool
 		var refused *RefusedError

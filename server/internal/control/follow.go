@@ -130,8 +130,8 @@ func (c *Control) sawDocuments() {
 	}
 }
 
-// unread is why the last read of the documents failed; nil: it did not fail, or there was none.
-func (c *Control) unread() error {
+// Unread returns why the last read of the documents failed; nil: it did not fail, or there was none.
+func (c *Control) Unread() error {
 	if why := c.readErr.Load(); why != nil {
 		return *why
 	}

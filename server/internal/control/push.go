@@ -40,7 +40,7 @@ func (c *Control) Parse(ctx context.Context, text string) (*rules.Set, error) {
 // Author, Note and Text, and the text was parsed. An error is a *ConflictError, a *RefusedError, or the
 // store's, which may wrap ErrUnknown.
 func (c *Control) PushRules(ctx context.Context, v Version, after int64) (*Version, error) {
-	if why := c.unread(); why != nil {
+	if why := c.Unread(); why != nil {
 		return nil, why
 	}
 	if err := c.lookAt(ctx, &c.rulesDoc); err != nil {
@@ -79,7 +79,7 @@ func (c *Control) PushRules(ctx context.Context, v Version, after int64) (*Versi
 // RulesVersion is a version of the pushed rules; nil: there is none, or it is no longer
 // kept. An error is the store's.
 func (c *Control) RulesVersion(ctx context.Context, number int64) (*Version, error) {
-	if why := c.unread(); why != nil {
+	if why := c.Unread(); why != nil {
 		return nil, why
 	}
 	return c.readVersion(ctx, rulesDocument, number)
@@ -88,7 +88,7 @@ func (c *Control) RulesVersion(ctx context.Context, number int64) (*Version, err
 // RulesVersions returns the newest versions of the pushed rules, the newest first, no more than most. An
 // error is the store's.
 func (c *Control) RulesVersions(ctx context.Context, most int) (all []*Version, err error) {
-	if why := c.unread(); why != nil {
+	if why := c.Unread(); why != nil {
 		return nil, why
 	}
 	newest, _, err := c.documents.Newest(ctx, rulesDocument)
