@@ -139,16 +139,27 @@ func afterFlags(f *pflag.FlagSet) (after *number, note *string) {
 
 func rulesPush() *cobra.Command {
 	c := &cobra.Command{
-		Use: "push FILE [--after N] [--note TEXT]", Short: "make a file the fleet's next version",
+		Use: "push FILE [--after N | --force] [--note TEXT]", Short: "make a file the fleet's next version",
 		Long: `Makes a file the next version of the fleet's rules. It replaces the version that the file was
-pulled from, or that --after names; if another version is the newest, nothing changes.`,
+pulled from, or that --after names; if another version is the newest, nothing changes.
+
+With --force it replaces the newest version, whatever that is: for a pipeline that pushes the file
+of a repository. If the newest version has the same text, nothing is pushed, and that is no error.`,
 		Example: `  stint rules pull > fleet.yaml
-  stint rules push fleet.yaml --note "more for exports"`,
+  stint rules push fleet.yaml --note "more for exports"
+  stint rules push rules.yaml --force --note "commit 4f2a91c"`,
 		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		DisableFlagsInUseLine: true,
 	}
 	after, note := afterFlags(c.Flags())
+	force := c.Flags().Bool("force", false, "replace the newest version, unless it has the same text")
 	return adminCommand(c, words("FILE"), func(ctx context.Context, a *admin, words []string) error {
+		switch {
+		case *force && after.given:
+			return errUsage{errors.New("--force replaces the newest version, and --after one that you name: want one of them")}
+		case *force:
+			return a.forcePush(ctx, words[0], *note)
+		}
 		return a.push(ctx, words[0], after, *note)
 	})
 }
@@ -162,10 +173,11 @@ func (a *admin) push(ctx context.Context, name string, after *number, note strin
 	if err != nil {
 		return err
 	}
-	data, err := a.send(ctx, apiRequest{http.MethodPut, "/v1/rules", adminapi.PushRequest{Text: file.text, After: replaces, Note: note}})
+	data, err := a.replace(ctx, replaces, file, note)
 	if err != nil {
-		again := fmt.Sprintf("see `stint rules diff %s`, then push with --after", shown(file.name))
-		return file.inFile(a.raced(ctx, err, replaces, again))
+		return file.inFile(a.raced(ctx, err, replaces, func(newest int64) string {
+			return fmt.Sprintf("see `stint rules diff %s`, then push with --after %d", shown(file.name), newest)
+		}))
 	}
 	v, err := read[adminapi.Version](data)
 	if err != nil {
@@ -173,10 +185,7 @@ func (a *admin) push(ctx context.Context, name string, after *number, note strin
 	}
 	stale := file.renumber(v.Number)
 	return show(a, data, func(w io.Writer, v adminapi.Version) {
-		fmt.Fprintf(w, "version %d (%s): every instance takes it within a second\n", v.Number, shown(v.Version))
-		if file.hadServer {
-			fmt.Fprintf(w, "the section server of %s was not pushed: it is each instance's own\n", shown(file.name))
-		}
+		file.printPushed(w, &v)
 		switch {
 		case stale != nil:
 			fmt.Fprintf(w, "the first line of %s still says version %d (%s): push it next time with --after %d\n", shown(file.name), file.number, plain(stale.Error()), v.Number)
@@ -184,6 +193,47 @@ func (a *admin) push(ctx context.Context, name string, after *number, note strin
 			fmt.Fprintf(w, "to push a change of it: stint rules push %s --after %d\n", shown(file.name), v.Number)
 		}
 	})
+}
+
+// forcePush makes a file the next version after the newest, unless that has its text. The file, which may be
+// part of a repository, keeps its first line.
+func (a *admin) forcePush(ctx context.Context, name, note string) error {
+	file, err := readPulled(name)
+	if err != nil {
+		return fmt.Errorf("rules push: %w", err)
+	}
+	newest := &adminapi.Version{}
+	data, err := a.versionJSON(ctx, 0)
+	if err == nil {
+		*newest, err = read[adminapi.Version](data)
+	}
+	switch {
+	case err != nil && !errors.Is(err, errNoVersions):
+		return err
+	case err == nil && newest.Text == file.text:
+		return show(a, data, func(w io.Writer, v adminapi.Version) {
+			fmt.Fprintf(w, "version %d already has these rules\n", v.Number)
+		})
+	}
+	if data, err = a.replace(ctx, newest.Number, file, note); err != nil {
+		return file.inFile(a.raced(ctx, err, newest.Number, func(int64) string {
+			return "which was pushed meanwhile: run the command again to replace it, too"
+		}))
+	}
+	return show(a, data, func(w io.Writer, v adminapi.Version) { file.printPushed(w, &v) })
+}
+
+// replace makes the file the next version after a version, and returns the answer.
+func (a *admin) replace(ctx context.Context, after int64, file *pulled, note string) ([]byte, error) {
+	return a.send(ctx, apiRequest{http.MethodPut, "/v1/rules", adminapi.PushRequest{Text: file.text, After: after, Note: note}})
+}
+
+// printPushed prints which version the file is now.
+func (p *pulled) printPushed(w io.Writer, v *adminapi.Version) {
+	fmt.Fprintf(w, "version %d (%s): every instance takes it within a second\n", v.Number, shown(v.Version))
+	if p.hadServer {
+		fmt.Fprintf(w, "the section server of %s was not pushed: it is each instance's own\n", shown(p.name))
+	}
 }
 
 // replaces is the number of the version that a push replaces. Without --after or pull's line,
@@ -203,8 +253,8 @@ func (p *pulled) replaces(ctx context.Context, a *admin, after *number) (int64, 
 		plain(p.name), versionWords(v), shown(p.name), v.Number)
 }
 
-// raced adds to a conflict who made the newest version and how to go on: again, with its number.
-func (a *admin) raced(ctx context.Context, err error, replaces int64, again string) error {
+// raced adds to a conflict who made the newest version, and how to go on.
+func (a *admin) raced(ctx context.Context, err error, replaces int64, goOn func(newest int64) string) error {
 	var r *refusal
 	if !errors.As(err, &r) || r.answer.Status != http.StatusConflict || r.answer.Newest == nil {
 		return err
@@ -220,7 +270,7 @@ func (a *admin) raced(ctx context.Context, err error, replaces int64, again stri
 			newest = versionWords(&v)
 		}
 	}
-	return fmt.Errorf("nothing is changed: %s was to be replaced, but the newest is\n%s\n%s %d", before, newest, again, *r.answer.Newest)
+	return fmt.Errorf("nothing is changed: %s was to be replaced, but the newest is\n%s\n%s", before, newest, goOn(*r.answer.Newest))
 }
 
 func rulesRollback() *cobra.Command {
@@ -258,8 +308,9 @@ func (a *admin) rollback(ctx context.Context, to int64, after *number, note stri
 	}
 	data, err := a.send(ctx, apiRequest{http.MethodPost, "/v1/rules/rollback", adminapi.RollbackRequest{To: to, After: after.value, Note: note}})
 	if err != nil {
-		again := fmt.Sprintf("see `stint rules history`, then `stint rules rollback %d` with --after", to)
-		return a.raced(ctx, err, after.value, again)
+		return a.raced(ctx, err, after.value, func(newest int64) string {
+			return fmt.Sprintf("see `stint rules history`, then `stint rules rollback %d` with --after %d", to, newest)
+		})
 	}
 	return show(a, data, func(w io.Writer, v adminapi.Version) {
 		fmt.Fprintf(w, "version %d (%s): what version %d held replaces version %d; every instance takes it within a second\n",

@@ -2,6 +2,10 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -97,5 +101,57 @@ func TestPushAgain(t *testing.T) {
 		if first, _, _ := strings.Cut(readText(t, path), "\n"); first != fmt.Sprintf("# version %d of the fleet's rules", n) {
 			t.Errorf("after version %d the file begins with %q", n, first)
 		}
+	}
+}
+
+// A pipeline pushes the file of a repository, whoever pushed before, and changes neither that file nor
+// rules that are the same. If somebody pushes while it does, it says so, and the next run replaces that.
+func TestPushForce(t *testing.T) {
+	f := startFleet(t, 1)
+	do := f.at(0)
+	path, theirs := configured(t, "server:\n  store: redis://localhost\n"+limited(1, "")), f.write("theirs.yaml", limited(2, ""))
+	force := []string{"rules", "push", path, "--force"}
+	if text := want(t, do, 0, []string{"version 1 (", "the section server of"}, force...); strings.Contains(text, "--after") {
+		t.Errorf("the first: %s", text)
+	}
+	if text := want(t, do, 0, nil, force...); text != "version 1 already has these rules\n" {
+		t.Errorf("the same: %s", text)
+	}
+	want(t, do, 0, []string{"version 2 ("}, "rules", "push", theirs, "--after", "1")
+	want(t, do, 0, []string{"version 3 ("}, append(force, "--note", "commit 4f2a91c")...)
+	if text := want(t, do, 0, nil, "rules", "pull"); !strings.HasSuffix(text, "\n"+limited(1, "")) {
+		t.Errorf("pulled %q", text)
+	}
+	pulled := "# version 1 of the fleet's rules\n" + limited(3, "")
+	put(t, path, pulled)
+	want(t, do, 0, []string{"version 4 ("}, force...)
+	want(t, do, 0, []string{"version 4 already has these rules"}, force...)
+	if text := readText(t, path); text != pulled {
+		t.Errorf("the file is now %q", text)
+	}
+
+	put(t, path, limited(4, ""))
+	to, err := url.Parse(f.all[0].admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rivals := 1
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && rivals > 0 {
+			rivals--
+			want(t, do, 0, []string{"version 5 ("}, "rules", "push", theirs, "--after", "4", "--note", "a rival")
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer between.Close()
+	through := func(args ...string) (int, string) {
+		code, out, errs := call("", append(args, "--admin", between.URL)...)
+		return code, out + errs
+	}
+	want(t, through, 1, []string{"nothing is changed: version 4 was to be replaced", "version 5 (", `"a rival"`, "run the command again"}, force...)
+	want(t, through, 0, []string{"version 6 ("}, force...)
+	if n := strings.Count(want(t, do, 0, nil, "rules", "history"), "\n"); n != 1+6 {
+		t.Errorf("the history has %d lines", n)
 	}
 }
