@@ -29,9 +29,13 @@ and the flags. Give it the same ones as "stint serve". It asks probe_listen, els
 the HTTP port of Envoy's service. Rules are not read, so errors in them do not matter.
 
 It asks /healthz: does the process run? With --ready, it asks /readyz: may load balancers send
-requests? Do not restart an instance that is not ready: it may only be waiting for its store.`,
+requests? Do not restart an instance that is not ready: it may only be waiting for its store.
+
+With --url, it asks there: an instance on another machine, or a Service of Kubernetes. With https, it
+verifies no certificate. With --wait, it asks again until the answer is good or the time is over.`,
 		Example: `  stint healthcheck --config /etc/stint/stint.yaml
-  stint healthcheck --ready --url http://127.0.0.1:8082`,
+  stint healthcheck --ready --url http://127.0.0.1:8082
+  stint healthcheck --ready --url http://stint.default:8083 --wait 1m`,
 		Args: words(),
 	}
 	h := healthcheck{choice: choice{flags: c.Flags()}}
@@ -42,11 +46,15 @@ requests? Do not restart an instance that is not ready: it may only be waiting f
 	f.BoolVar(&h.asEnvoy, "envoy", false, "ask an instance of \"stint envoy\": also read the variables of envoyproxy/ratelimit")
 	f.StringVar(&h.url, "url", "", "ask at `URL`, such as http://127.0.0.1:8082, and read no settings")
 	f.BoolVar(&h.ready, "ready", false, "ask whether load balancers may send requests")
-	f.DurationVar(&h.timeout, "timeout", 3*time.Second, "how long the answer may take")
+	f.DurationVar(&h.timeout, "timeout", 3*time.Second, "how long an answer may take")
+	f.DurationVar(&h.wait, "wait", 0, "ask again for up to `DURATION`, until the answer is good (default: ask once)")
 	fileFlags(c, "config")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if h.timeout <= 0 {
 			return errUsage{fmt.Errorf("--timeout %v: want some time, such as 3s", h.timeout)}
+		}
+		if h.wait < 0 {
+			return errUsage{fmt.Errorf("--wait %v: want some time, such as 1m", h.wait)}
 		}
 		return h.run(c.Context(), os.Environ(), c.OutOrStdout())
 	}
@@ -57,27 +65,57 @@ type healthcheck struct {
 	choice
 	url     string
 	ready   bool
-	timeout time.Duration
+	timeout time.Duration // for one answer
+	wait    time.Duration // while which it asks again; 0: it asks once
 }
+
+// askAgain is how long to wait after an answer that is not good.
+const askAgain = 500 * time.Millisecond
 
 func (h *healthcheck) run(ctx context.Context, environ []string, out io.Writer) error {
 	to, err := h.target(environ)
 	if err != nil {
 		return err
 	}
+	end := time.Now().Add(h.wait)
+	said, err := h.askOnce(ctx, to)
+	for err != nil && time.Until(end) > 0 {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(min(askAgain, time.Until(end))): // so that the last answer is of the end
+		}
+		said, err = h.askOnce(ctx, to)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s: %s\n", to, said)
+	return err
+}
+
+// askOnce returns the answer, if it is a good one.
+func (h *healthcheck) askOnce(ctx context.Context, to *url.URL) (said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	status, said, err := ask(ctx, to)
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("%s: no answer within %v", to, h.timeout)
+		return "", fmt.Errorf("%s: no answer within %v", to, h.timeout)
+	case isPlain(err):
+		return "", fmt.Errorf("%s: there is no TLS: ask http://%s", to, to.Host)
 	case err != nil:
-		return fmt.Errorf("%s: %w", to, err)
+		return "", fmt.Errorf("%s: %w", to, err)
 	case status != http.StatusOK:
-		return fmt.Errorf("%s answers %d: %s", to, status, said)
+		return "", fmt.Errorf("%s answers %d: %s", to, status, said)
 	}
-	_, err = fmt.Fprintf(out, "%s: %s\n", to, said)
-	return err
+	return said, nil
+}
+
+// isPlain reports whether err is that of TLS with a server that has none.
+func isPlain(err error) bool {
+	_, ok := errors.AsType[tls.RecordHeaderError](err)
+	return ok
 }
 
 // target is what to ask.
@@ -88,7 +126,10 @@ func (h *healthcheck) target(environ []string) (*url.URL, error) {
 	}
 	if h.url != "" {
 		to, err := url.Parse(h.url)
-		if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || strings.Trim(to.Path, "/") != "" {
+		if err == nil && to.User != nil {
+			return nil, errUsage{errors.New("--url: a URL with a user is not taken: probes need no password")}
+		}
+		if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || strings.Trim(to.Path, "/") != "" || to.RawQuery != "" || to.Fragment != "" {
 			return nil, errUsage{fmt.Errorf("--url %.200q: want a URL without a path, such as http://127.0.0.1:8082", h.url)}
 		}
 		return to.JoinPath(path), nil

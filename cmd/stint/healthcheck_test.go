@@ -1,11 +1,14 @@
 package main
 
 import (
+	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -65,6 +68,44 @@ func TestHealthcheckWithoutAnswer(t *testing.T) {
 	elsewhere := httptest.NewServer(http.RedirectHandler("/", http.StatusFound))
 	defer elsewhere.Close()
 	checkHealth(t, 1, "answers 302", "--url", elsewhere.URL)
+	checkHealth(t, 1, "https://"+hostPort(elsewhere.URL)+"/healthz: there is no TLS: ask "+elsewhere.URL+"\n", "--url", "https://"+hostPort(elsewhere.URL))
+	asking := httptest.NewUnstartedServer(nil)
+	asking.TLS, asking.Config.ErrorLog = &tls.Config{ClientAuth: tls.RequireAnyClientCert}, slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	asking.StartTLS()
+	defer asking.Close()
+	checkHealth(t, 1, "certificate required", "--url", asking.URL)
+	for _, wrong := range []string{"/readyz", "?x=1", "#x"} {
+		checkHealth(t, 2, "want a URL without a path", "--url", elsewhere.URL+wrong)
+	}
+	if code, _, errs := call("", "healthcheck", "--url", "http://user:geheim@localhost"); code != 2 || strings.Contains(errs, "geheim") {
+		t.Errorf("a password: exit %d, %s", code, errs)
+	}
+}
+
+// With --wait it asks again until the answer is good, and else ends with the last one.
+func TestHealthcheckWait(t *testing.T) {
+	var asked atomic.Int64
+	starting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		switch asked.Add(1) {
+		case 1:
+			panic(http.ErrAbortHandler) // as while no pod is there
+		case 2:
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
+		default:
+			_, _ = w.Write([]byte("ready\n"))
+		}
+	}))
+	defer starting.Close()
+	checkHealth(t, 0, "/readyz: ready\n", "--ready", "--url", starting.URL, "--wait", "1h")
+	if n := asked.Load(); n != 3 {
+		t.Errorf("asked %d times", n)
+	}
+	never := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not yet", http.StatusServiceUnavailable)
+	}))
+	defer never.Close()
+	checkHealth(t, 1, "/healthz answers 503: not yet\n", "--url", never.URL, "--wait", "50ms")
+	checkHealth(t, 2, "--wait -1s: want some time", "--url", never.URL, "--wait=-1s")
 }
 
 // An instance of stint envoy answers on the HTTP port of envoyproxy/ratelimit.
