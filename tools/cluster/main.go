@@ -1,0 +1,36 @@
+// Command cluster writes the parts of deploy that are made:
+//
+//	go -C tools/cluster run .
+//
+// Its tests check all of deploy without a cluster.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := write("../.."); err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func write(root string) error {
+	files, err := made(root)
+	if err != nil {
+		return err
+	}
+	for path, data := range files {
+		path = filepath.Join(root, "deploy/chart", path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
