@@ -65,7 +65,7 @@ func TestEnvoyExamples(t *testing.T) {
 	check("ext_authz.yaml by HTTP", head+service[1:]+"\n                  - name: envoy.filters.http.router"+tail)
 }
 
-// The fields of the custom resources in examples/envoy, as the APIs of Envoy Gateway and Envoy AI
+// The fields of these custom resources, as the APIs of Envoy Gateway and Envoy AI
 // Gateway name them.
 type (
 	kubernetesObject struct {
@@ -135,15 +135,23 @@ type (
 	}
 )
 
-// The custom resources of examples/envoy have no fields but those of their kinds.
+// The custom resources of examples/envoy, and the configuration of Envoy Gateway in deploy/examples, have no
+// fields but those of their kinds. tools/cluster checks the other objects of deploy/examples.
 func TestKubernetesExamples(t *testing.T) {
 	for name, kinds := range map[string]string{
-		"gateway.yaml":    "EnvoyGateway BackendTrafficPolicy",
-		"ai-gateway.yaml": "AIGatewayRoute BackendTrafficPolicy",
+		"../../deploy/examples/envoy-gateway.yaml": "EnvoyGateway",
+		"../../examples/envoy/ai-gateway.yaml":     "AIGatewayRoute BackendTrafficPolicy",
 	} {
-		text, err := os.ReadFile("../../examples/envoy/" + name)
+		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
+		}
+		var configMap struct{ Data map[string]string }
+		if err := yaml.Unmarshal(text, &configMap); err != nil { // the first object
+			t.Fatal(err)
+		}
+		if inner, ok := configMap.Data["envoy-gateway.yaml"]; ok {
+			text = []byte(inner)
 		}
 		var found []string
 		documents := yaml.NewDecoder(bytes.NewReader(text))
