@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -292,6 +293,7 @@ func (a *application) take() []string {
 // realProxy is a proxy that runs with its file of examples/.
 type realProxy struct {
 	binary  string
+	folder  string   // of the files; "": examples
 	files   []string // the first is the configuration
 	replace func(dir, port string) []string
 	args    func(conf, dir string) []string
@@ -354,7 +356,7 @@ func (p *realProxy) start(t *testing.T, stint, application string) string {
 	port := strconv.Itoa(redistest.FreePort(t))
 	addr := net.JoinHostPort("127.0.0.1", port)
 	for _, name := range p.files {
-		text, err := os.ReadFile(filepath.Join("..", "examples", name))
+		text, err := os.ReadFile(filepath.Join(cmp.Or(p.folder, "../examples"), name))
 		if err != nil {
 			t.Fatal(err)
 		}
