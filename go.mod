@@ -10,8 +10,8 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/net v0.60.0
 	golang.org/x/sync v0.23.0
+	golang.org/x/sys v0.48.0
 	golang.org/x/text v0.42.0
 	pgregory.net/rapid v1.3.0
 )
 
-require golang.org/x/sys v0.48.0 // indirect
