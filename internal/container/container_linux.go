@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +48,7 @@ type Container struct {
 	options Options
 	// A thread is in the container, and others are not. What is sent runs on this thread.
 	inside chan func()
+	ended  chan struct{} // closed when the test ends
 }
 
 // Need skips a test that cannot make containers here.
@@ -55,29 +57,44 @@ func Need(t testing.TB) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may make a container and become its user")
 	}
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with this goroutine
-		made <- unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET)
-	}()
-	if err := <-made; err != nil {
+	if err := namespaces(); err != nil {
 		t.Skipf("no namespaces may be made here: %v", err)
 	}
 }
 
+// namespaces reports whether they can be made here.
+var namespaces = sync.OnceValue(func() error {
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		made <- unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET)
+		keepThread()
+	}()
+	return <-made
+})
+
+// keepThread never returns. Nobody else may get a thread that is in a container, and it may not end: before it
+// was in one, it may have started a process, such as Redis, that is killed when its thread ends.
+func keepThread() { select {} }
+
 // New makes a container, which is there until the test ends.
 func New(t testing.TB, o Options) *Container {
 	t.Helper()
-	c := &Container{options: o, inside: make(chan func())}
+	c := &Container{options: o, inside: make(chan func()), ended: make(chan struct{})}
 	made := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlock: nobody else may get this thread
+		runtime.LockOSThread()
 		made <- c.enter()
-		for call := range c.inside {
-			call()
+		for {
+			select {
+			case call := <-c.inside:
+				call()
+			case <-c.ended:
+				keepThread()
+			}
 		}
 	}()
-	t.Cleanup(func() { close(c.inside) })
+	t.Cleanup(func() { close(c.ended) })
 	if err := <-made; err != nil {
 		t.Fatal(err)
 	}
@@ -85,10 +102,14 @@ func New(t testing.TB, o Options) *Container {
 }
 
 // do calls f on the thread in the container.
-func (c *Container) do(f func()) {
-	done := make(chan struct{})
-	c.inside <- func() { defer close(done); f() }
-	<-done
+func (c *Container) do(f func() error) error {
+	done := make(chan error, 1)
+	select {
+	case c.inside <- func() { done <- f() }:
+		return <-done
+	case <-c.ended:
+		return net.ErrClosed
+	}
 }
 
 // enter takes this thread into the container, but for the root folder and the user, which each of its
@@ -208,9 +229,7 @@ func (c *Container) Start(t testing.TB, env []string, args ...string) *Process {
 	t.Helper()
 	p := &Process{Cmd: c.command(env, args...)}
 	p.Stdout, p.Stderr = &p.output, &p.output
-	var err error
-	c.do(func() { err = p.Cmd.Start() })
-	if err != nil {
+	if err := c.do(p.Cmd.Start); err != nil {
 		t.Fatalf("%q: %v", args, err)
 	}
 	ended := make(chan error, 1)

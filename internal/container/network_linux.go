@@ -39,12 +39,18 @@ func connect() error {
 // Dial connects to an address in the network of the container, as a program beside it would. It is fit for
 // http.Transport.DialContext. The host must be an IP address.
 func (c *Container) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	c.do(func() { conn, err = new(net.Dialer).DialContext(ctx, network, address) })
+	err = c.do(func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
 	return conn, err
 }
 
 // Listen listens in the network of the container. The host must be an IP address.
 func (c *Container) Listen(network, address string) (l net.Listener, err error) {
-	c.do(func() { l, err = net.Listen(network, address) })
+	err = c.do(func() (err error) {
+		l, err = net.Listen(network, address)
+		return err
+	})
 	return l, err
 }
