@@ -18,7 +18,7 @@
 {{- else if .Values.redis.url }}
 - {name: STINT_SERVER_STORE, value: {{ include "stint.redisURL" . | quote }}}
 {{- end }}
-- {name: STINT_SERVER_STATE_DIR, value: /var/lib/stint}
+- {name: STINT_SERVER_STATE_DIR, value: /var/lib/stint/state} # made by Stint for its user alone, which an emptyDir is not
 - {name: STINT_SERVER_STOP_DELAY, value: {{ printf "%ds" (int .Values.stop.delaySeconds) }}}
 - {name: STINT_SERVER_STOP_TIMEOUT, value: {{ printf "%ds" (int .Values.stop.timeoutSeconds) }}}
 {{- with .Values.extraEnv }}
