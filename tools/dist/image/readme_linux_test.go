@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stintdev/stint/internal/await"
+	"github.com/stintdev/stint/internal/container"
 )
 
 const (
@@ -141,24 +144,21 @@ func hasImage(t *testing.T, folder, line string) {
 	if image == nil {
 		t.Fatal("no image for linux/amd64")
 	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := container{root: unpack(t, image), config: config.Config}
-	words := config.Config.Cmd
+	c, config := contained(t, image, true)
+	words := config.Cmd
 	if more := strings.Fields(args); len(more) > 0 {
 		words = more
 	}
-	inside := c.command(t, slices.Concat(config.Config.Entrypoint, words)...)
-	const ask = `ip link set lo up
-ip addr add 192.0.2.1/32 dev lo
-"$@" >log 2>&1 &
-trap 'kill $!; wait' EXIT
-curl -s -o body -w '%{http_code}' --retry 60 --retry-connrefused --retry-delay 1 http://192.0.2.1:8080/ || cat log`
-	outside := exec.CommandContext(t.Context(), "unshare", append([]string{"-n", "bash", "-c", ask, "ask"}, inside.Args...)...)
-	outside.Dir = t.TempDir()
-	if out, err := outside.CombinedOutput(); err != nil || string(out) != "200" {
-		t.Errorf("%s: %v: %s", line, err, out)
+	p := c.Start(t, nil, slices.Concat(config.Entrypoint, words)...)
+	client := &http.Client{Transport: &http.Transport{DialContext: c.Dial, DisableKeepAlives: true}}
+	if !await.So(func() bool {
+		resp, err := client.Get("http://" + container.Address + ":8080/")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == 200
+	}) {
+		t.Errorf("%s: %s", line, p.Log())
 	}
 }
