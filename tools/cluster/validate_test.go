@@ -11,8 +11,14 @@ import (
 	"github.com/yannh/kubeconform/pkg/validator"
 )
 
+// programFolder has the program that pods run, once it is built.
+var programFolder string
+
 func TestMain(m *testing.M) {
 	code := m.Run()
+	if programFolder != "" {
+		os.RemoveAll(programFolder)
+	}
 	if f, err := schemas(); err == nil {
 		os.RemoveAll(f.path)
 	}
