@@ -1,7 +1,7 @@
 # make run    limits real HTTP on :8080, in front of a demo upstream
 # make build  bin/stint, which knows the commit it is of
-# make dist   what a release has, in dist/: archives, packages, checksums and the image:
-#             docs/install.md
+# make dist   what a release has, in dist/: archives, packages, checksums, the image and
+#             the Helm chart: docs/install.md
 # make weigh  what weighs in the program: docs/install.md
 # make test   checks and every test in its short form, with real servers; the last line
 #             says what was skipped and why

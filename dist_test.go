@@ -136,6 +136,9 @@ func TestDist(t *testing.T) {
 			t.Errorf("checksums.txt has %q, want %s", names, stem+want)
 		}
 	}
+	if !slices.Contains(names, "stint_chart.tgz") {
+		t.Errorf("checksums.txt has %q, want the chart", names)
+	}
 	inArchive(t, filepath.Join(dir, stem+".tar.gz"), strings.TrimSpace(output(t, "git", "rev-parse", "HEAD")))
 }
 
