@@ -2,6 +2,7 @@
 # make build  bin/stint, which knows the commit it is of
 # make dist   what a release has, in dist/: archives, packages, checksums, the image and
 #             the Helm chart: docs/install.md
+# make deploy  writes the parts of deploy/ that are made
 # make weigh  what weighs in the program: docs/install.md
 # make test   checks and every test in its short form, with real servers; the last line
 #             says what was skipped and why
@@ -44,7 +45,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi; \
 	  if (PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' ':'); command -v initdb) >/dev/null; then export STINT_REQUIRE_POSTGRES=1; fi;
 
-.PHONY: run build dist weigh test test-all programs test-matrix chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
+.PHONY: run build dist deploy weigh test test-all programs test-matrix chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -56,6 +57,9 @@ build:
 
 dist:
 	@scripts/dist
+
+deploy:
+	@GOWORK=off go -C tools/cluster run .
 
 # As make dist builds it, but with symbols, which a stripped program lacks.
 weigh:

@@ -23,7 +23,7 @@ var ofChart = []string{
 // names into its place.
 const selector = `namespace="STINT_NAMESPACE",job="STINT_JOB"`
 
-// made returns the files of the chart that are made, by their paths in the chart. root is the repository.
+// made returns the files of deploy that are made, by their paths in it. root is the repository.
 func made(root string) (map[string][]byte, error) {
 	values, err := os.ReadFile(filepath.Join(root, "tools/cluster/values.schema.json"))
 	if err != nil {
@@ -34,15 +34,19 @@ func made(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	files := map[string][]byte{}
-	if files["values.schema.json"], err = valuesSchema(values, config); err != nil {
+	if files["chart/values.schema.json"], err = valuesSchema(values, config); err != nil {
 		return nil, err
 	}
-	for path, kind := range map[string]string{"files/alerts.yaml": "prometheus", "files/dashboard.json": "grafana"} {
+	for path, kind := range map[string]string{"chart/files/alerts.yaml": "prometheus", "chart/files/dashboard.json": "grafana"} {
 		if files[path], err = generate(root, kind); err != nil {
 			return nil, err
 		}
 	}
-	return files, nil
+	plain, err := manifests(root)
+	for path, data := range plain {
+		files["manifests/"+path] = data
+	}
+	return files, err
 }
 
 // generate runs stint generate for rules without alerts of their own.

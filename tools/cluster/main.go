@@ -1,6 +1,6 @@
 // Command cluster writes the parts of deploy that are made:
 //
-//	go -C tools/cluster run .
+//	make deploy
 //
 // Its tests check all of deploy without a cluster.
 package main
@@ -24,7 +24,7 @@ func write(root string) error {
 		return err
 	}
 	for path, data := range files {
-		path = filepath.Join(root, "deploy/chart", path)
+		path = filepath.Join(root, "deploy", path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
