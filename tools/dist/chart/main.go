@@ -84,7 +84,7 @@ var versionLine = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
 // versioned is a Chart.yaml with the version in its two lines.
 func versioned(text []byte, version string) ([]byte, error) {
 	if n := len(versionLine.FindAll(text, -1)); n != 2 {
-		return nil, fmt.Errorf("Chart.yaml has %d lines with version or appVersion, want 2", n)
+		return nil, fmt.Errorf("%d lines of Chart.yaml have version or appVersion, want 2", n)
 	}
 	return versionLine.ReplaceAll(text, []byte(`$1: "`+semantic(version)+`"`)), nil
 }
