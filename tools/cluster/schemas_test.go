@@ -81,16 +81,22 @@ func (f *schemaFolder) find(apiVersion, kind string) (schema, error) {
 	if !ok {
 		group, version = "", apiVersion
 	}
-	m := moduleOf(group)
-	folder, err := m.folder()
+	own, err := moduleOf("").folder() // Kubernetes' own, with the schema of every object's metadata
 	if err != nil {
 		return nil, err
 	}
-	meta, err := f.api(folder, "", "v1")
-	if len(m.groups) > 0 && err == nil {
+	if m := moduleOf(group); len(m.groups) > 0 {
+		folder, err := m.folder()
+		if err != nil {
+			return nil, err
+		}
+		meta, err := f.api(own, "", "v1")
+		if err != nil {
+			return nil, err
+		}
 		return f.custom(m, folder, group, version, kind, meta)
 	}
-	d, err := f.api(folder, group, version)
+	d, err := f.api(own, group, version)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no schema for %s %s", apiVersion, kind)
 	} else if err != nil {
