@@ -69,26 +69,14 @@ func nginxConf(objects []object) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	page, err := os.ReadFile(filepath.Join(folder, "docs/user-guide/nginx-configuration/annotations.md"))
+	ingress := objects[slices.IndexFunc(objects, func(o object) bool { return o.kind() == "Ingress" })]
+	annotations, err := nginxAnnotations(folder, ingress)
 	if err != nil {
 		return "", err
 	}
-	ingress := objects[slices.IndexFunc(objects, func(o object) bool { return o.kind() == "Ingress" })]
-	annotations := map[string]string{}
-	all, _ := at(ingress.fields, "metadata", "annotations").(map[string]any)
-	for name, value := range all {
-		if !strings.Contains(string(page), "["+name+"](") {
-			return "", fmt.Errorf("ingress-nginx has no annotation %s", name)
-		}
-		annotations[strings.TrimPrefix(name, nginxAnnotation)] = value.(string)
-	}
-	headers := map[string]any{}
-	if name := annotations["auth-proxy-set-headers"]; name != "" {
-		i := slices.IndexFunc(objects, func(o object) bool { return o.kind() == "ConfigMap" && o.name() == name })
-		if i < 0 {
-			return "", fmt.Errorf("there is no ConfigMap %s", name)
-		}
-		headers = objects[i].fields["data"].(map[string]any)
+	headers := slices.IndexFunc(objects, func(o object) bool { return o.kind() == "ConfigMap" && o.name() == annotations["auth-proxy-set-headers"] })
+	if headers < 0 {
+		return "", fmt.Errorf("there is no ConfigMap %s", annotations["auth-proxy-set-headers"])
 	}
 	auth, err := url.Parse(annotations["auth-url"])
 	if err != nil {
@@ -99,7 +87,7 @@ func nginxConf(objects []object) (string, error) {
 	type m = map[string]any
 	location := m{
 		"Path": path["path"], "PathType": path["pathType"], "BackendProtocol": "HTTP", "Backend": "shop",
-		"ExternalAuth": m{"URL": annotations["auth-url"], "Host": auth.Hostname(), "ProxySetHeaders": headers},
+		"ExternalAuth": m{"URL": annotations["auth-url"], "Host": auth.Hostname(), "ProxySetHeaders": objects[headers].fields["data"]},
 		"Connection":   m{"Enabled": annotations["connection-proxy-header"] != "", "Header": annotations["connection-proxy-header"]},
 		"Proxy": m{
 			"BodySize": "1m", "BufferSize": "4k", "BuffersNumber": 4, "RequestBuffering": "on", "ProxyBuffering": "off",
@@ -126,6 +114,24 @@ func nginxConf(objects []object) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf(nginxFrame, rule["host"], tidied(out.String())), nil
+}
+
+// nginxAnnotations are the annotations of an Ingress for ingress-nginx, without their prefix. One that its
+// documentation does not list is an error.
+func nginxAnnotations(folder string, ingress object) (map[string]string, error) {
+	page, err := os.ReadFile(filepath.Join(folder, "docs/user-guide/nginx-configuration/annotations.md"))
+	if err != nil {
+		return nil, err
+	}
+	annotations := map[string]string{}
+	all, _ := at(ingress.fields, "metadata", "annotations").(map[string]any)
+	for name, value := range all {
+		if !strings.Contains(string(page), "["+name+"](") {
+			return nil, fmt.Errorf("ingress-nginx has no annotation %s", name)
+		}
+		annotations[strings.TrimPrefix(name, nginxAnnotation)] = value.(string)
+	}
+	return annotations, nil
 }
 
 // nginxFrame is what surrounds the server in the template, as far as the server needs it.
