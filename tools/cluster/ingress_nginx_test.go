@@ -74,7 +74,9 @@ func nginxConf(objects []object) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	headers := slices.IndexFunc(objects, func(o object) bool { return o.kind() == "ConfigMap" && o.name() == annotations["auth-proxy-set-headers"] })
+	headers := slices.IndexFunc(objects, func(o object) bool {
+		return o.kind() == "ConfigMap" && o.name() == annotations["auth-proxy-set-headers"]
+	})
 	if headers < 0 {
 		return "", fmt.Errorf("there is no ConfigMap %s", annotations["auth-proxy-set-headers"])
 	}
