@@ -40,7 +40,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .digest }}
 {{- printf "%s@%s" .repository .digest }}
 {{- else }}
-{{- printf "%s:%s" .repository (default $.Chart.AppVersion .tag) }}
+{{- printf "%s:%s" .repository (default $.Chart.AppVersion .tag | replace "+" "_") }}
 {{- end }}
 {{- end }}
 {{- end }}
