@@ -55,33 +55,36 @@ func (r rendering) must(t *testing.T) rendered {
 	return out
 }
 
-// helm lint has nothing to say about the chart with any file of values, and would have.
-func TestLint(t *testing.T) {
-	t.Parallel()
+// linted is what helm lint has to say, but for advice: that there should be an icon.
+func linted(t *testing.T, r rendering) (messages []support.Message) {
+	t.Helper()
 	version, err := common.ParseKubeVersion(kubernetes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(r rendering) (messages []support.Message) {
-		given, err := r.merge()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range lint.RunAll(chart, given, r.namespace, lint.WithKubeVersion(version)).Messages {
-			// An icon is a picture on a web server that Stint has not.
-			if m.Severity >= support.WarningSev {
-				messages = append(messages, m)
-			}
-		}
-		return messages
+	given, err := r.merge()
+	if err != nil {
+		t.Fatal(err)
 	}
+	for _, m := range lint.RunAll(chart, given, r.namespace, lint.WithKubeVersion(version)).Messages {
+		if m.Severity >= support.WarningSev {
+			messages = append(messages, m)
+		}
+	}
+	return messages
+}
+
+// helm lint has nothing to say about the chart with any file of values, and would have.
+func TestLint(t *testing.T) {
+	t.Parallel()
 	for name, r := range uses(t) {
-		for _, m := range run(r) {
+		for _, m := range linted(t, r) {
 			t.Errorf("%s: %v", name, m)
 		}
 	}
-	if wrong := run(rendering{set: []string{"replica=2", "gateway.upstream=http://shop:80"}}); !strings.Contains(fmt.Sprint(wrong), "replica") {
-		t.Errorf("a value that is not known: %v", wrong)
+	wrong := rendering{set: []string{"replica=2", "gateway.upstream=http://shop:80"}}
+	if found := fmt.Sprint(linted(t, wrong)); !strings.Contains(found, "replica") {
+		t.Errorf("a value that is not known: %s", found)
 	}
 }
 
