@@ -33,7 +33,11 @@ func TestPodRestricted(t *testing.T) {
 		if got := writable(t, p.Cmd.Process.Pid); !slices.Equal(got, []string{"/var/lib/stint"}) {
 			t.Errorf("%s may write %s", p.name, got)
 		}
-		p.logged(t, "memory=256MiB from=cgroup", 1)
+		limits := p.main().Resources.Limits
+		p.logged(t, fmt.Sprintf("memory=%dMiB from=cgroup", limits.Memory().Value()>>20), 1)
+		if strings.Contains(p.Log(), "level=WARN msg=\"memory") {
+			t.Errorf("%s warns of its memory:\n%s", p.name, p.Log())
+		}
 		state := p.volumes["state"].folder
 		await.Until(t, p.name+" keeps the rules", func() bool { return strings.Count(tree(t, state), "\n") > 2 })
 		for _, line := range strings.Split(strings.TrimSpace(tree(t, state)), "\n")[1:] {

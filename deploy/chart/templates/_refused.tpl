@@ -1,5 +1,8 @@
 {{- /* Values that fit the schema one by one, but not together. */}}
 {{- define "stint.refused" -}}
+{{- if not (regexMatch "^[a-z]" (include "stint.fullname" .)) }}
+{{- fail "the release's name begins with a digit, which a Service's name may not: set fullnameOverride" }}
+{{- end }}
 {{- $server := default dict .Values.config.server }}
 {{- $known := not .Values.existingConfigMap }}
 {{- $redis := include "stint.hasRedis" . }}
