@@ -35,7 +35,7 @@ func TestPodRestricted(t *testing.T) {
 		}
 		limits := p.main().Resources.Limits
 		p.logged(t, fmt.Sprintf("memory=%dMiB from=cgroup", limits.Memory().Value()>>20), 1)
-		if strings.Contains(p.Log(), "level=WARN msg=\"memory") {
+		if strings.Contains(p.Log(), "exceed its memory") {
 			t.Errorf("%s warns of its memory:\n%s", p.name, p.Log())
 		}
 		state := p.volumes["state"].folder
