@@ -13,6 +13,8 @@
 #             detector
 # make test-matrix   the store's tests against several versions of Redis and Valkey;
 #                    MATRIX="valkey-8.0 -- -short" for one of them, in brief
+# make cluster  an API server of Kubernetes takes the chart, by helm, and the rest of
+#               deploy/; the first time it builds that server, etcd and helm for ten minutes
 # make chaos  the proof of docs/reliability.md, at length; its tables go to
 #             server/internal/chaos/measured.md
 # make fleet  simulates leases on 2 to 1,000 instances: docs/leases.md
@@ -45,7 +47,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi; \
 	  if (PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' ':'); command -v initdb) >/dev/null; then export STINT_REQUIRE_POSTGRES=1; fi;
 
-.PHONY: run build dist deploy weigh test test-all programs test-matrix chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
+.PHONY: run build dist deploy weigh test test-all programs test-matrix cluster chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -82,6 +84,10 @@ programs:
 
 test-matrix:
 	@scripts/matrix $(MATRIX)
+
+# By a tag of the build, so that lint and tests of the rest compile none of it.
+cluster:
+	cd tools/cluster/apiserver; export GOWORK=off; go vet -tags cluster . && go test -tags cluster -count=1 -timeout 40m .
 
 check: lint vuln
 

@@ -18,8 +18,8 @@ var update = flag.Bool("update", false, "write the files of server/testdata that
 
 // ingressNginx has the template of nginx.conf and the list of annotations.
 var ingressNginx = module{
-	path: "k8s.io/ingress-nginx@v0.0.0-20240708192948-52c50467d67d",
-	hash: "h1:tZui5g6S4GO1hxLm6yrEoIXLkl4QfeGytlmZqZ+DmdQ=",
+	Module: "k8s.io/ingress-nginx@v0.0.0-20240708192948-52c50467d67d",
+	Hash:   "h1:tZui5g6S4GO1hxLm6yrEoIXLkl4QfeGytlmZqZ+DmdQ=",
 }
 
 const nginxAnnotation = "nginx.ingress.kubernetes.io/"

@@ -85,7 +85,7 @@ func (f *schemaFolder) find(apiVersion, kind string) (schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m := moduleOf(group); len(m.groups) > 0 {
+	if m := moduleOf(group); len(m.Groups) > 0 {
 		folder, err := m.folder()
 		if err != nil {
 			return nil, err
@@ -144,14 +144,14 @@ func (f *schemaFolder) api(folder, group, version string) (*document, error) {
 
 // custom finds the schema of a custom resource.
 func (f *schemaFolder) custom(m module, folder, group, version, kind string, meta *document) (schema, error) {
-	if f.crds[m.path] == nil {
-		all, err := readCRDs(folder, m.files)
+	if f.crds[m.Module] == nil {
+		all, err := readCRDs(folder, m.Files)
 		if err != nil {
 			return nil, err
 		}
-		f.crds[m.path] = all
+		f.crds[m.Module] = all
 	}
-	for _, c := range f.crds[m.path] {
+	for _, c := range f.crds[m.Module] {
 		if c.Spec.Group != group || c.Spec.Names.Kind != kind {
 			continue
 		}
@@ -173,7 +173,7 @@ func (f *schemaFolder) custom(m module, folder, group, version, kind string, met
 			return whole(s, group+"/"+version, kind, meta), nil
 		}
 	}
-	return nil, fmt.Errorf("no schema for %s/%s %s in %s", group, version, kind, m.path)
+	return nil, fmt.Errorf("no schema for %s/%s %s in %s", group, version, kind, m.Module)
 }
 
 func readCRDs(folder string, patterns []string) (all []crd, err error) {
