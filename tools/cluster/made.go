@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// ofChart are the settings that the chart sets by variables, as paths in the section server. They are no
+// byChart are the settings that the chart sets by variables, as paths in the section server. They are no
 // values, because variables would override them.
-var ofChart = []string{
+var byChart = []string{
 	"admin.listen", "check_listen", "envoy.directory", "envoy.directory_link", "envoy.listen", "listen",
 	"probe_listen", "state_dir", "stop_delay", "stop_timeout", "store",
 }
@@ -23,8 +23,8 @@ var ofChart = []string{
 // names into its place.
 const selector = `namespace="STINT_NAMESPACE",job="STINT_JOB"`
 
-// made returns the files of deploy that are made, by their paths in it. root is the repository.
-func made(root string) (map[string][]byte, error) {
+// ofChart returns the files of the chart that are made, by their paths in deploy. root is the repository.
+func ofChart(root string) (map[string][]byte, error) {
 	values, err := os.ReadFile(filepath.Join(root, "tools/cluster/values.schema.json"))
 	if err != nil {
 		return nil, err
@@ -42,11 +42,7 @@ func made(root string) (map[string][]byte, error) {
 			return nil, err
 		}
 	}
-	plain, err := manifests(root)
-	for path, data := range plain {
-		files["manifests/"+path] = data
-	}
-	return files, err
+	return files, nil
 }
 
 // generate runs stint generate for rules without alerts of their own.
@@ -85,7 +81,7 @@ func valuesSchema(values, config []byte) ([]byte, error) {
 		}
 	}
 	delete(fleet["properties"].(schema), "server") // each instance's own
-	for _, path := range ofChart {
+	for _, path := range byChart {
 		if err := remove(file, strings.Split("server."+path, ".")); err != nil {
 			return nil, err
 		}

@@ -18,11 +18,21 @@ func main() {
 	}
 }
 
+// write writes the chart's files first, by which the manifests are made.
 func write(root string) error {
-	files, err := made(root)
-	if err != nil {
-		return err
+	for _, make := range []func(string) (map[string][]byte, error){ofChart, manifests} {
+		files, err := make(root)
+		if err == nil {
+			err = writeFiles(root, files)
+		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func writeFiles(root string, files map[string][]byte) error {
 	for path, data := range files {
 		path = filepath.Join(root, "deploy", path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -23,7 +23,7 @@ const rulesHead = `# Rules and settings: docs/rules.md, docs/settings.md. Made f
 # kubectl rollout restart deployment stint.
 `
 
-// manifests returns the files of deploy/manifests that are made, by their paths in it. Those that are not made
+// manifests returns the files of deploy/manifests that are made, by their paths in deploy. Those that are not made
 // are the kustomization.yaml files and what redis changes of the Deployment.
 func manifests(root string) (map[string][]byte, error) {
 	base, err := plainObjects(ofManifests(root, "manifests.yaml"))
@@ -35,9 +35,9 @@ func manifests(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	files := map[string][]byte{}
-	maps.Copy(files, inFolder("base", base))
-	for name, data := range inFolder("redis", fleet) {
-		if _, ok := files[path.Join("base", path.Base(name))]; !ok {
+	maps.Copy(files, inFolder("manifests/base", base))
+	for name, data := range inFolder("manifests/redis", fleet) {
+		if _, ok := files[path.Join("manifests/base", path.Base(name))]; !ok {
 			files[name] = data
 		}
 	}

@@ -43,6 +43,7 @@ func TestRefused(t *testing.T) {
 		{up + "replicas=two", "got string, want integer"},
 		{up + "gateways.port=80", "additional properties 'gateways' not allowed"},
 		{up + "fullnameOverride=a.b", "/fullnameOverride"},
+		{up + "user=0", "/user"},
 		{up + "push.rules.server.store=memory", "/push/rules"},
 	}
 	said := map[string]bool{}
