@@ -524,7 +524,9 @@ func TestClientLeavesUpstream(t *testing.T) {
 		came <- true
 		<-r.Context().Done()
 		left <- true
-	})), func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }))
+	})), func(c *server.Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}))
 	c := dial(t, g.gateway)
 	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-came

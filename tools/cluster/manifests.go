@@ -18,7 +18,8 @@ func ofManifests(root string, values ...string) rendering {
 	return r
 }
 
-const rulesHead = `# Rules and settings: docs/rules.md, docs/settings.md. Made for a start: edit it, and apply the folder again.
+const rulesHead = `# yaml-language-server: $schema=https://raw.githubusercontent.com/stintdev/stint/main/docs/stint.schema.json
+# Rules and settings: docs/rules.md, docs/settings.md. Made for a start: edit it, and apply the folder again.
 # Rules are in force about a minute later, without a restart. Settings under "server" need
 # kubectl rollout restart deployment stint.
 `
