@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/yaml"
 )
 
 func page(t *testing.T) string {
@@ -45,6 +47,98 @@ func TestPageValues(t *testing.T) {
 	}
 	if len(blocks) < 2 || len(flags) < 1 {
 		t.Errorf("%d blocks, %d flags", len(blocks), len(flags))
+	}
+}
+
+// The program takes the rules of the page, which the schema alone does not say of expressions.
+func TestPageRules(t *testing.T) {
+	t.Parallel()
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(page(t))
+	if block == nil {
+		t.Fatal("there is no block of values")
+	}
+	values, err := read(block[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := yaml.Marshal(values["config"])
+	if err != nil || values["config"] == nil {
+		t.Fatalf("the first block has no config: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	if err := os.WriteFile(path, rules, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "run", "./cmd/stint", "rules", "check", path)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "GOWORK=", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Helm's errors in the page are those that it has. … stands for anything.
+func TestPageErrors(t *testing.T) {
+	t.Parallel()
+	_, err := rendering{chart: chart, name: "stint", namespace: "default", set: []string{
+		"gateway.upstream=http://shop", "config.rules[0].name=login", "config.rules[0].limits[0]=10 pro 1m", "config.server.log.level=loud",
+	}}.render()
+	if err == nil {
+		t.Fatal("wrong values are taken")
+	}
+	lines := regexp.MustCompile("(?m)^- at '.*$").FindAllString(page(t), -1)
+	for _, line := range lines {
+		parts := strings.Split(line, "…")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		if !regexp.MustCompile("(?m)^ *" + strings.Join(parts, ".*") + "$").MatchString(err.Error()) {
+			t.Errorf("the page says %q, and helm says %v", line, err)
+		}
+	}
+	if len(lines) < 2 {
+		t.Errorf("%d errors", len(lines))
+	}
+}
+
+// The commands of kubectl in the page and in the notes after an install name objects and ports that the chart
+// makes, and Secrets that the values of the page read.
+func TestPageCommands(t *testing.T) {
+	t.Parallel()
+	out := rendering{chart: chart, name: "stint", namespace: "default", set: []string{"gateway.upstream=http://shop"}}.must(t)
+	made := sets.New[string]()
+	for _, o := range out.objects {
+		switch o.kind() {
+		case "Deployment":
+			made.Insert("deploy/" + o.name())
+		case "Service":
+			made.Insert("service/" + o.name())
+		}
+	}
+	made.Insert(services(out.objects)...)
+	about := regexp.MustCompile(`kubectl (?:-n \S+ )?(?:exec|logs|port-forward|rollout restart) (?:--\S+ )*(deploy|service)/([a-z-]+)(?: \d+:(\d+))?`)
+	for what, text := range map[string]string{"the page": page(t), "the notes": out.notes} {
+		commands := about.FindAllStringSubmatch(text, -1)
+		for _, c := range commands {
+			if !made.Has(c[1] + "/" + c[2]) {
+				t.Errorf("%s: %s: the chart makes %v", what, c[0], sets.List(made))
+			}
+			if c[1] == "service" && !made.Has(c[2]+":"+c[3]) {
+				t.Errorf("%s: %s: the ports are %v", what, c[0], sets.List(made))
+			}
+		}
+		if len(commands) < 2 {
+			t.Errorf("%s has %d commands", what, len(commands))
+		}
+	}
+	secrets := regexp.MustCompile(`kubectl create secret generic (\S+) --from-literal=(\w+)=`).FindAllStringSubmatch(page(t), -1)
+	for _, s := range secrets {
+		if reads := fmt.Sprintf("secret: {name: %s, files: {password_file: %s}}", s[1], s[2]); !strings.Contains(page(t), reads) {
+			t.Errorf("%s: no values have %s", s[0], reads)
+		}
+	}
+	if len(secrets) == 0 {
+		t.Error("no Secret is made")
 	}
 }
 
@@ -144,6 +238,29 @@ func TestPageFigures(t *testing.T) {
 // rate is what one processor does in a second, in thousands.
 func rate(micros float64) string {
 	return fmt.Sprintf("%d,000", int(math.Floor(1000/micros)))
+}
+
+// The files that the heads of deploy/values are to be used with, by -f, make valid objects with them.
+func TestPageHeads(t *testing.T) {
+	t.Parallel()
+	for name := range uses(t) {
+		if name == "the least" {
+			continue
+		}
+		head, err := os.ReadFile("../../deploy/values/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rendering{chart: chart, name: "stint", namespace: "default"}
+		for _, file := range regexp.MustCompile(`-f (deploy/values/\S+)`).FindAllStringSubmatch(string(head), -1) {
+			r.values = append(r.values, "../../"+file[1])
+		}
+		if !slices.Contains(r.values, "../../deploy/values/"+name) {
+			t.Errorf("%s: its head does not say how to use it: %q", name, r.values)
+			continue
+		}
+		validate(t, r.must(t).objects)
+	}
 }
 
 // Files that the page, the values and the examples name are there.
