@@ -17,7 +17,7 @@ import (
 var translated = []string{
 	"README.md",
 	"docs/start/library.md", "docs/start/gateway.md", "docs/start/nginx.md", "docs/start/envoy.md", "docs/start/llm.md", "docs/start/fleet.md",
-	"docs/recipes.md", "docs/rules.md", "docs/operations.md",
+	"docs/recipes.md", "docs/rules.md", "docs/operations.md", "docs/cluster.md",
 }
 
 // behindNotice tells readers of a translation that the English page has changed since.
