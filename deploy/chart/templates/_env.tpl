@@ -1,8 +1,6 @@
 {{- /* Settings that the chart decides. Variables override the file, so the file is the same anywhere. */}}
 {{- define "stint.env" -}}
-{{- if .Values.gateway.enabled }}
-- {name: STINT_SERVER_LISTEN, value: ":8080"}
-{{- end }}
+- {name: STINT_SERVER_LISTEN, value: {{ ternary ":8080" "127.0.0.1:8080" .Values.gateway.enabled | quote }}}
 - {name: STINT_SERVER_CHECK_LISTEN, value: {{ ternary ":8082" "127.0.0.1:8082" .Values.check.enabled | quote }}}
 - {name: STINT_SERVER_PROBE_LISTEN, value: ":8083"}
 - {name: STINT_SERVER_ADMIN_LISTEN, value: {{ ternary ":8090" "127.0.0.1:8090" .Values.admin.enabled | quote }}}
