@@ -16,3 +16,19 @@ func TestGatewayOff(t *testing.T) {
 		t.Error(deployment)
 	}
 }
+
+// Where nodes are reserved, or of several architectures, the Job and the test go where the server goes.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	r := everything(append(all(t), "nodeSelector.pool=edge", "tolerations[0].key=edge", "tolerations[0].operator=Exists")...)
+	read := &release{objects: r.must(t).objects}
+	read.readPods()
+	if len(read.pods) != 3 {
+		t.Fatalf("%d pods", len(read.pods))
+	}
+	for _, p := range read.pods {
+		if p.spec.NodeSelector["pool"] != "edge" || len(p.spec.Tolerations) != 1 || p.spec.Tolerations[0].Key != "edge" {
+			t.Errorf("%v: nodes %v, tolerations %v", p.of, p.spec.NodeSelector, p.spec.Tolerations)
+		}
+	}
+}

@@ -1,10 +1,18 @@
-{{- /* What every pod of the chart has: the image's user, and nothing that it may do or write. */}}
-{{- define "stint.podSecurity" -}}
+{{- /* What every pod of the chart has: the nodes that it may run on, the image's user, and nothing that it may do or write. */}}
+{{- define "stint.pod" -}}
 serviceAccountName: {{ include "stint.serviceAccount" . }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
