@@ -32,3 +32,21 @@ func TestNodes(t *testing.T) {
 		}
 	}
 }
+
+// Names that YAML would read as a number or as false stay names: a country has the release no.
+func TestNamesStayNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"no", "1e3"} {
+		r := everything(all(t)...)
+		r.name = name
+		r.set = append(r.set, "fullnameOverride=on", "nameOverride=y", "serviceAccount.name="+name, "priorityClassName="+name)
+		r.set = append(r.set, "redis.secret.name="+name, "push.secret.name="+name, "secrets[0]="+name, "secrets[1]=stint-admin")
+		out := r.must(t)
+		validate(t, out.objects)
+		for _, problem := range problems(out.objects, name, "stint-admin") {
+			if !strings.Contains(problem, "/run/secrets/") {
+				t.Errorf("%s: %s", name, problem)
+			}
+		}
+	}
+}

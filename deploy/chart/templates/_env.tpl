@@ -12,7 +12,7 @@
 {{- end }}
 {{- if .Values.redis.secret.url }}
 - name: STINT_SERVER_STORE
-  valueFrom: {secretKeyRef: {name: {{ .Values.redis.secret.name }}, key: {{ .Values.redis.secret.url | quote }}}}
+  valueFrom: {secretKeyRef: {name: {{ .Values.redis.secret.name | toYaml }}, key: {{ .Values.redis.secret.url | quote }}}}
 {{- else if .Values.redis.url }}
 - {name: STINT_SERVER_STORE, value: {{ include "stint.redisURL" . | quote }}}
 {{- end }}

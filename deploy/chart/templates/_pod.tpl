@@ -1,6 +1,6 @@
 {{- /* What every pod of the chart has: the nodes that it may run on, the image's user, and nothing that it may do or write. */}}
 {{- define "stint.pod" -}}
-serviceAccountName: {{ include "stint.serviceAccount" . }}
+serviceAccountName: {{ include "stint.serviceAccount" . | toYaml }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
@@ -44,6 +44,6 @@ securityContext:
 {{- define "stint.secretVolumes" -}}
 {{- range .Values.secrets }}
 - name: {{ printf "secret-%s" . | replace "." "-" | trunc 63 | trimSuffix "-" }}
-  secret: {secretName: {{ . }}, defaultMode: 0440}
+  secret: {secretName: {{ . | toYaml }}, defaultMode: 0440}
 {{- end }}
 {{- end }}
