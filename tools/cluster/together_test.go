@@ -50,3 +50,13 @@ func TestNamesStayNames(t *testing.T) {
 		}
 	}
 }
+
+// The Secret that the chart makes does not have the name stint-redis of the pages. When a release goes from redis.password to
+// redis.secret, Helm removes the Secret that it made, and the pods would need that name.
+func TestSecretName(t *testing.T) {
+	t.Parallel()
+	r := rendering{chart: chart, name: "stint", namespace: "front", set: strings.Fields(up + "redis.url=redis://redis redis.password=a")}
+	if name := only(t, r.must(t), "Secret").name(); name == "stint-redis" {
+		t.Errorf("the Secret %s", name)
+	}
+}

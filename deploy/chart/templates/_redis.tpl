@@ -3,7 +3,7 @@
 {{- if .Values.redis.secret.name }}
 {{- .Values.redis.secret.name }}
 {{- else if .Values.redis.password }}
-{{- include "stint.fullname" . }}-redis
+{{- include "stint.fullname" . }}-redis-password
 {{- end }}
 {{- end }}
 
