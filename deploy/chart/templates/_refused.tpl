@@ -33,6 +33,25 @@
 {{- if and $known (not $redis) (or .Values.autoscaling.enabled (gt (int .Values.replicas) 1)) }}
 {{- fail "redis.url: without Redis, each replica would give every client the whole limit; set redis.url, or replicas: 1 and autoscaling.enabled: false" }}
 {{- end }}
+{{- if eq .Values.existingConfigMap (include "stint.fullname" .) }}
+{{- fail "existingConfigMap: this is the name of the chart's own ConfigMap, which Helm removes when it is not used: give yours another name" }}
+{{- end }}
+{{- if and .Values.envoy.existingConfigMap (eq .Values.envoy.existingConfigMap (printf "%s-envoy" (include "stint.fullname" .))) }}
+{{- fail "envoy.existingConfigMap: this is the name of the chart's own ConfigMap, which Helm removes when it is not used: give yours another name" }}
+{{- end }}
+{{- with .Values.autoscaling }}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}
+{{- fail "autoscaling: minReplicas is more than maxReplicas" }}
+{{- end }}
+{{- if and .enabled (not (dig "requests" "cpu" "" (default dict $.Values.resources))) }}
+{{- fail "autoscaling: targetCPU is a part of resources.requests.cpu: set it" }}
+{{- end }}
+{{- end }}
+{{- with .Values.gateway }}
+{{- if and .enabled .service.externalTrafficPolicy (eq .service.type "ClusterIP") }}
+{{- fail "gateway.service.externalTrafficPolicy is for the types LoadBalancer and NodePort" }}
+{{- end }}
+{{- end }}
 {{- $check := default dict $server.check }}
 {{- if and .Values.check.enabled $known (not (or $check.tokens $check.clients $check.open)) }}
 {{- fail "check.enabled: callers must identify themselves: set config.server.check.tokens, such as [{name: ingress, file: /run/secrets/stint-check/ingress}], and secrets: [stint-check]" }}
@@ -50,6 +69,9 @@
 {{- if .Values.push.enabled }}
 {{- if not (and .Values.admin.enabled .Values.push.rules .Values.push.secret.name) }}
 {{- fail "push.enabled: it needs admin.enabled, push.rules and push.secret.name" }}
+{{- end }}
+{{- if and $admin.tls (not .Values.push.url) }}
+{{- fail "push.url: the admin API has TLS: set its URL, such as https://stint-api:8090, and flags: [--ca, FILE]" }}
 {{- end }}
 {{- if and $known (ne (default "file" $server.rules) "fleet") }}
 {{- fail "push.enabled: the instances take pushed rules only with config: {server: {rules: fleet}}" }}
