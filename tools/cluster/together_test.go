@@ -51,12 +51,35 @@ func TestNamesStayNames(t *testing.T) {
 	}
 }
 
-// The Secret that the chart makes does not have the name stint-redis of the pages. When a release goes from redis.password to
-// redis.secret, Helm removes the Secret that it made, and the pods would need that name.
+// The Secret that the chart makes does not have the name stint-redis of the pages. When a release goes from
+// redis.password to redis.secret, Helm removes the Secret that it made, and the pods would need that name.
 func TestSecretName(t *testing.T) {
 	t.Parallel()
 	r := rendering{chart: chart, name: "stint", namespace: "front", set: strings.Fields(up + "redis.url=redis://redis redis.password=a")}
 	if name := only(t, r.must(t), "Secret").name(); name == "stint-redis" {
 		t.Errorf("the Secret %s", name)
+	}
+}
+
+// The notes have a command that works, and say what balancers do to addresses.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	const nodes = "NOTE: without gateway.service.externalTrafficPolicy"
+	for _, test := range []struct {
+		use, set string
+		says     string
+		not      string
+	}{
+		{"gateway.yaml", "", "/usr/bin/stint status\n", nodes},
+		{"fleet.yaml", "", "/usr/bin/stint status --token-file /run/secrets/stint-admin/deploy\n", nodes},
+		{"gateway.yaml", "gateway.service.type=LoadBalancer", nodes, "WARNING"},
+		{"gateway.yaml", "gateway.service.type=LoadBalancer gateway.service.externalTrafficPolicy=Local", "Gateway: http://", nodes},
+		{"check.yaml", "gateway.service.type=LoadBalancer", "with a token", nodes},
+	} {
+		r := aRelease(test.use)
+		r.set = strings.Fields(test.set)
+		if notes := r.must(t).notes; !strings.Contains(notes, test.says) || strings.Contains(notes, test.not) {
+			t.Errorf("%s %s: want %q, and not %q:\n%s", test.use, test.set, test.says, test.not, notes)
+		}
 	}
 }
