@@ -30,6 +30,20 @@
 {{- if and (or .Values.redis.password .Values.redis.secret.name) (not $redis) }}
 {{- fail "redis.url: say where Redis is, such as redis://redis:6379" }}
 {{- end }}
+{{- range $parameter, $_ := ternary .Values.redis.secret.files (dict "password_file" "") (ne .Values.redis.secret.name "") }}
+{{- if and (has $parameter (list "ca" "cert" "key")) (not (hasPrefix "rediss" $.Values.redis.url)) }}
+{{- fail (printf "redis.secret.files.%s is for TLS: begin redis.url with rediss" $parameter) }}
+{{- end }}
+{{- if and (eq $parameter "sentinel_password_file") (not (contains "+sentinel:" $.Values.redis.url)) }}
+{{- fail "redis.secret.files.sentinel_password_file is for Sentinels: redis.url begins with redis+sentinel or rediss+sentinel" }}
+{{- end }}
+{{- if and (eq $parameter "password_file") (or $.Values.redis.password $.Values.redis.secret.name) (regexMatch "://[^@/?]*:[^@/?]*@" $.Values.redis.url) }}
+{{- fail "redis.url has a password, and password or secret.files has another: take it out of the URL" }}
+{{- end }}
+{{- if regexMatch (printf "[?&]%s=" $parameter) $.Values.redis.url }}
+{{- fail (printf "redis.url has the parameter %s, which secret.files adds: set one of them" $parameter) }}
+{{- end }}
+{{- end }}
 {{- if and $known (not $redis) (or .Values.autoscaling.enabled (gt (int .Values.replicas) 1)) }}
 {{- fail "redis.url: without Redis, each replica would give every client the whole limit; set redis.url, or replicas: 1 and autoscaling.enabled: false" }}
 {{- end }}
