@@ -114,11 +114,8 @@ func (s *Server) capped(next http.Handler) http.Handler {
 	})
 }
 
-// refundTimeout bounds the refund of the rules' charges for a request that the instance refuses.
-const refundTimeout = time.Second
-
-// admit asks the instance's own limit about a request that the rules allow. If it refuses, the rules' charges
-// are refunded, because the client is not to blame, and the error is a *httplimit.Overloaded.
+// admit asks the instance's own limit about a request that the rules allow. If it refuses, the error is a
+// *httplimit.Overloaded.
 func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	if s.admission.limit == nil || !v.Allowed {
 		return nil
@@ -131,11 +128,6 @@ func (s *Server) admit(ctx context.Context, v *Verdict) error {
 		return nil
 	}
 	s.sampled.overloaded("limit")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
-	defer cancel()
-	if err := s.refund(ctx, v.taken); err != nil {
-		s.sampled.failure("this instance is overloaded, and could not refund a request that it refused", err)
-	}
 	return &httplimit.Overloaded{RetryAfter: d.RetryAfter}
 }
 

@@ -66,13 +66,12 @@ func (s *Server) chargeAll(ctx context.Context, all []charge) {
 		s.sampled.ambiguity(c.err)
 		calls = append(calls, c.calls...)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout) // it was spent, whether the caller waits or not
+	ctx, cancel := outliving(ctx)
 	defer cancel()
-	s.hold(ctx, time.Time{}, calls)
+	inStore{s}.hold(ctx, time.Time{}, calls)
 	for i := range all {
 		n := copy(all[i].calls, calls)
 		calls = calls[n:]
-		set.holds.charged(all[i].calls)
 		all[i].dropUnanswered()
 	}
 }
@@ -128,12 +127,5 @@ func refuseCharge(w http.ResponseWriter, r *http.Request, err error) {
 		refuseForNow(w, r, "The store does not answer right now, and nothing was charged.")
 	default:
 		refuseForNow(w, r, "The store does not answer right now. It may have charged some of it.")
-	}
-}
-
-// hold makes calls at the instant at (zero: now).
-func (s *Server) hold(ctx context.Context, at time.Time, calls []stint.HoldCall) {
-	if len(calls) > 0 {
-		stint.Holds(ctx, s.decider.Store, at, calls)
 	}
 }

@@ -3,6 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -151,9 +154,45 @@ func (s *Server) decideTogether(ctx context.Context, a *arrival, all []evaluatio
 			c.conclude(nil) // after a panic
 		}
 	}()
-	s.contain(a, all, func() { s.take(ctx, all, a.shadows) })
+	s.contain(a, all, func() { inStore{s}.take(ctx, all, a.shadows) })
 	s.each(a, all, func(t *evaluation) { s.applyAnswers(ctx, a, t) })
+	s.each(a, all, func(t *evaluation) { t.settle(ctx, inStore{s}, a.at) })
 	s.each(a, all, func(t *evaluation) { s.finish(ctx, a, t) })
+}
+
+// errBug is the error of a request of a list whose decision panicked.
+var errBug = errors.New("the decision panicked")
+
+// each runs a stage of the decision for each request of all that could be read.
+func (s *Server) each(a *arrival, all []evaluation, stage func(*evaluation)) {
+	for i := range all {
+		if t := &all[i]; t.in != nil {
+			s.contain(a, all[i:i+1], func() { stage(t) })
+		}
+	}
+}
+
+// contain runs a stage of the decision for some requests of a list. If it panics, these requests get errBug,
+// and the others of the list their answers. For a request that came alone, the panic reaches the caller.
+func (s *Server) contain(a *arrival, some []evaluation, stage func()) {
+	if !a.several {
+		stage()
+		return
+	}
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		const text = "panic in the decision of a list"
+		s.sampled.log(slog.LevelError, text, text, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		for i := range some {
+			if t := &some[i]; t.err == nil && (len(some) == 1 || len(t.groups) > 0) { // the others asked nothing
+				t.err = errBug
+			}
+		}
+	}()
+	stage()
 }
 
 // together returns how many of all, from the first on, one call of the store can decide: those before the
@@ -210,8 +249,7 @@ func (t *evaluation) hasEffects() bool {
 	return enforced > 1 && !t.in.Descriptors.Each
 }
 
-// applyAnswers makes the verdict from the store's answers, if t is not malformed, and does at once what
-// follows from it.
+// applyAnswers makes the verdict from the store's answers, if t is not malformed.
 func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
 	now := a.at.IsZero()
 	if t.err == nil && now && a.set.Holds() {
@@ -222,9 +260,6 @@ func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
 	}
 	if t.err == nil && now {
 		t.err = s.admit(ctx, &t.Verdict)
-	}
-	if t.err == nil && t.in.Descriptors != nil {
-		s.settleCall(ctx, t, a.at)
 	}
 }
 
@@ -237,9 +272,7 @@ func (s *Server) finish(ctx context.Context, a *arrival, t *evaluation) {
 			t.identify()
 		}
 	}
-	s.endShadows(ctx, t, a.at)
 	if t.err != nil {
-		s.giveBack(ctx, t.ending)
 		t.Verdict = Verdict{}
 		s.sampled.ambiguity(t.err)
 	}
@@ -292,96 +325,6 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 	}
 }
 
-// take sends the groups of all requests to the store: one call for the enforced rules, as if there were no
-// others, and separate calls for rules in shadow mode, whose answers may not be wanted.
-func (s *Server) take(ctx context.Context, all []evaluation, shadowsWanted bool) {
-	enforced, shadows := 0, 0
-	var one *group          // the last group that is enforced
-	var least time.Duration // the shortest timeout of those; 0: none
-	for i := range all {
-		for j := range all[i].groups {
-			g := &all[i].groups[j]
-			if g.inShadow() {
-				shadows++
-				continue
-			}
-			enforced, one = enforced+1, g
-			if d := g.request.Deadline; d > 0 && (least == 0 || d < least) {
-				least = d
-			}
-		}
-	}
-	if shadows > 0 {
-		c := shadowsOf(all, shadows)
-		wait := s.takeShadows(ctx, c, least, shadowsWanted)
-		if c.concluded != nil {
-			all[len(all)-1].shadows = c
-		}
-		defer wait()
-	}
-	start := s.metrics.now()
-	switch enforced {
-	case 0:
-	case 1:
-		a := &one.answer
-		a.Decision, a.Err = s.decider.Take(ctx, &one.request, a.Each)
-		s.called(start, a.Err)
-	default:
-		s.called(start, s.takeBatch(ctx, all, enforced))
-	}
-}
-
-// asked is one call of a Store, with its answer. It is reused, because a Store keeps nothing of it.
-type asked struct {
-	requests []stint.Request
-	answers  []stint.Answer
-}
-
-var asks = sync.Pool{New: func() any { return new(asked) }}
-
-// takeBatch asks the store about the n groups of all that are enforced. If several fail, it
-// returns one error, and prefers one of the store's.
-func (s *Server) takeBatch(ctx context.Context, all []evaluation, n int) (err error) {
-	a := asks.Get().(*asked)
-	a.requests, a.answers = slices.Grow(a.requests, n), slices.Grow(a.answers, n)
-	for i := range all {
-		for j := range all[i].groups {
-			if g := &all[i].groups[j]; !g.inShadow() {
-				a.requests, a.answers = append(a.requests, g.request), append(a.answers, stint.Answer{Each: g.answer.Each})
-			}
-		}
-	}
-	s.decider.TakeBatch(ctx, a.requests, a.answers)
-	k := 0
-	for i := range all {
-		for j := range all[i].groups {
-			if all[i].groups[j].inShadow() {
-				continue
-			}
-			answer := &all[i].groups[j].answer
-			*answer = a.answers[k]
-			k++
-			if e := answer.Err; e != nil && (err == nil || errors.Is(err, stint.ErrRequest)) {
-				err = e
-			}
-		}
-	}
-	if n <= maxChecks {
-		clear(a.requests)
-		clear(a.answers)
-		a.requests, a.answers = a.requests[:0], a.answers[:0]
-		asks.Put(a)
-	}
-	return err
-}
-
-// called counts a call of the store that began at start, unless a Fallback does.
-func (s *Server) called(start time.Duration, err error) {
-	if !s.fleet.IsLayered() && !errors.Is(err, stint.ErrRequest) {
-		s.metrics.called(s.metrics.now()-start, err)
-	}
-}
-
 // verdict concludes t, and adds the effects that explanations and previews do not have.
 func (s *Server) verdict(ctx context.Context, t *evaluation) error {
 	var failed error
@@ -391,7 +334,6 @@ func (s *Server) verdict(ctx context.Context, t *evaluation) error {
 		}
 	}
 	if failed != nil {
-		s.takeBack(ctx, t, true)
 		return failed
 	}
 	t.conclude()

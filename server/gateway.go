@@ -114,7 +114,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		x.prompt = x.body.passed()
 	}
 	if x.body.failed != nil {
-		s.giveBack(r.Context(), &x.ending)
+		taken{ending: &x.ending}.undo(r.Context(), inStore{s}, "", nil)
 		*v, err = Verdict{}, x.body.failed
 	}
 	x.access.decided(v, err)
@@ -187,9 +187,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 		}
 		taken := v.taken
 		a.Refund = func(ctx context.Context) {
-			if err := s.refund(ctx, taken); err != nil {
-				s.sampled.failure("a request ended while it was delayed, and its units could not be refunded", err)
-			}
+			taken.undo(ctx, inStore{s}, "a request ended while it was delayed, and its units could not be refunded", nil)
 		}
 	}
 	return a

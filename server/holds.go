@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
@@ -52,10 +51,6 @@ type result struct {
 	unknown func(*rules.Rule)
 }
 
-// settleTimeout bounds how long the end of a response waits for the store. A settlement that takes
-// longer is made in the background.
-const settleTimeout = time.Second
-
 // keep settles k when the request ends: now, if it has ended.
 func (e *ending) keep(ctx context.Context, k kept) {
 	if k.reservation == nil {
@@ -79,7 +74,7 @@ func (e *ending) end(ctx context.Context, how *result) error {
 	if len(all) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx, cancel := outliving(ctx)
 	defer cancel()
 	var err error
 	for i := range all {

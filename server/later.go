@@ -62,7 +62,7 @@ func readLater(ctx context.Context, store stint.Store, spared []rules.Spared, ho
 	if how == nil || len(spared) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx, cancel := outliving(ctx)
 	defer cancel()
 	for i := range spared {
 		rule := spared[i].Rule

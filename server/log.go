@@ -78,10 +78,11 @@ func (l *sampledLog) failure(text string, err error) {
 	l.log(slog.LevelError, text, text, "error", err)
 }
 
+// noStore is the line about a failure of the store.
+const noStore = "the store does not decide; on_store_error decides instead"
+
 // storeFailure logs a failure of the store.
-func (l *sampledLog) storeFailure(err error) {
-	l.failure("the store does not decide; on_store_error decides instead", err)
-}
+func (l *sampledLog) storeFailure(err error) { l.failure(noStore, err) }
 
 // upstream logs what is wrong with the upstream of r.
 func (l *sampledLog) upstream(r *http.Request, what string, err error) {

@@ -142,10 +142,10 @@ func (c holdsByName) settled(h *checkHold, calls []stint.HoldCall) {
 	}
 }
 
-// charged counts charges without a hold.
+// charged counts the charges without a hold among calls.
 func (c holdsByName) charged(calls []stint.HoldCall) {
 	for i := range calls {
-		if call := &calls[i]; call.Err == nil && rules.IsBudget(call.Limit) {
+		if call := &calls[i]; call.Action == stint.HoldCharge && call.Err == nil && rules.IsBudget(call.Limit) {
 			c[ruleOf(call.Limit)].cost(0, call.Cost)
 		}
 	}

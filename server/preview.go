@@ -136,13 +136,14 @@ func (p *previewed) try(ctx context.Context, s *Server, q *recent.Request, at ti
 	return true
 }
 
-// trial decides requests under a set, with counts of its own.
+// trial decides requests under a set. It is a book with counts of its own.
 type trial struct {
 	served  served
 	limiter *stint.Limiter
 	matches rules.Matches
 	counts  adminapi.PreviewCounts
 	refused map[string]int64 // by rule
+	err     error            // why it can decide no more
 }
 
 func newTrial(set *rules.Set) *trial {
@@ -163,7 +164,8 @@ type tried struct {
 
 // decide decides a request as Server.decide does, without an instance's bounds and effects.
 func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
-	t := evaluation{in: q.Input, maxDelay: q.MaxDelay}
+	one := [1]evaluation{{in: q.Input, maxDelay: q.MaxDelay}}
+	t := &one[0]
 	t.find(ctx, &p.served, &p.matches, at, ambiguous)
 	if errors.Is(t.err, stint.ErrRequest) {
 		return tried{outcome: "malformed"}, nil
@@ -171,54 +173,58 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 	if t.err != nil {
 		return tried{}, t.err
 	}
-	var result tried
-	for i := range t.groups {
-		g := &t.groups[i]
-		a := &g.answer
-		if a.Decision, a.Err = p.limiter.Take(ctx, &g.request, a.Each); a.Err != nil {
-			return tried{}, a.Err
-		}
-		if g.inShadow() && !a.Allowed {
-			result.shadows = append(result.shadows, g.rules[0].Name)
-		}
+	if p.take(ctx, one[:], true); p.err != nil {
+		return tried{}, p.err
 	}
 	t.conclude()
-	if t.in.Descriptors != nil {
-		if err := p.settleCall(ctx, &t, at); err != nil {
-			return tried{}, err
-		}
+	if t.settle(ctx, p, at); p.err != nil {
+		return tried{}, p.err
 	}
-	result.allowed, result.outcome = t.Allowed, t.outcome()
+	result := tried{allowed: t.Allowed, outcome: t.outcome()}
 	if !t.Allowed && t.Rule != nil {
 		result.rule = t.Rule.Name
+	}
+	for i := range t.groups {
+		if g := &t.groups[i]; g.inShadow() && !g.answer.Allowed {
+			result.shadows = append(result.shadows, g.rules[0].Name)
+		}
 	}
 	return result, nil
 }
 
-// settleCall does what Server.settleCalls does.
-func (p *trial) settleCall(ctx context.Context, t *evaluation, at time.Time) error {
-	passed := t.Allowed || t.in.Descriptors.Each
-	back := stint.Request{At: at}
-	if passed {
-		back.Asks = t.back
-	}
-	for i := range t.groups {
-		g := &t.groups[i]
-		for j := range g.request.Asks {
-			if a := &g.request.Asks[j]; !passed && !g.inShadow() && g.allowed() && isRefundable(a) && t.chargedCost(g, j) == 0 {
-				back.Asks = append(back.Asks, *a)
+// take is for book.
+func (p *trial) take(ctx context.Context, all []evaluation, _ bool) {
+	for i := range all {
+		t := &all[i]
+		for j := range t.groups {
+			g := &t.groups[j]
+			a := &g.answer
+			if a.Decision, a.Err = p.limiter.Take(ctx, &g.request, a.Each); a.Err != nil {
+				p.err = a.Err
+				return
+			}
+			if g.inShadow() && refused(a) {
+				p.hold(ctx, g.request.At, t.charges(g, nil))
 			}
 		}
 	}
-	charges := t.refusedCharges()
-	for i := range t.groups {
-		if g := &t.groups[i]; g.inShadow() && refused(&g.answer) {
-			charges = t.charges(g, charges)
-		}
-	}
-	stint.Holds(ctx, p.limiter.Store, at, charges)
-	return stint.Refund(ctx, p.limiter.Store, &back)
 }
+
+// refund is for book.
+func (p *trial) refund(ctx context.Context, r *stint.Request, _ bool) error {
+	return stint.Refund(ctx, p.limiter.Store, r)
+}
+
+// hold is for book.
+func (p *trial) hold(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+	stint.Holds(ctx, p.limiter.Store, at, calls)
+}
+
+// releaseShadows is for book. A trial holds nothing.
+func (p *trial) releaseShadows(context.Context, *evaluation, time.Time) {}
+
+// failed is for book.
+func (p *trial) failed(_ string, err error) { p.err = err }
 
 func (p *trial) count(t tried) {
 	if t.allowed {

@@ -125,7 +125,7 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 		_ = d.server.Close() // of requests that still have not ended
 	}
 	running.Wait()
-	for deadline := time.Now().Add(settleTimeout); stint.Internal(friend.Of{}).Owes(s.decider) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(afterTimeout); stint.Internal(friend.Of{}).Owes(s.decider) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // settlements that were late are sent again meanwhile
 	}
 	close(errs)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,10 +33,9 @@ func (s *Server) endHolds(action stint.HoldAction) http.Handler {
 			s.refuseBody(w, r, err)
 			return
 		}
-		// The work was done, whether the caller still waits or not.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), refundTimeout)
+		ctx, cancel := outliving(r.Context())
 		defer cancel()
-		s.hold(ctx, time.Time{}, e.calls)
+		inStore{s}.hold(ctx, time.Time{}, e.calls)
 		e.count(s.set.Load().holds)
 		if several {
 			s.answerEnds(w, r, &e)

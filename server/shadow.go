@@ -72,32 +72,32 @@ func shadowsOf(all []evaluation, n int) *shadows {
 // These calls bypass the layers over the store, because the layers would carry over to other requests what
 // happens here: failures of the store, debts to it, units to lease. So while the store does not decide, these
 // rules are skipped.
-func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
-	if !s.fleet.IsLayered() || !c.requests[0].At.IsZero() { // in memory, or a simulation
+func (b inStore) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
+	if !b.fleet.IsLayered() || !c.requests[0].At.IsZero() { // in memory, or a simulation
 		c.concluded = nil
 		return func() {
-			if c.requests[0].At.IsZero() && !s.roomForShadows() {
+			if c.requests[0].At.IsZero() && !b.roomForShadows() {
 				c.count()
 				return
 			}
-			c.take(ctx, s.limiter)
+			c.take(ctx, b.limiter)
 			c.answer()
 		}
 	}
-	err := s.StoreError()
+	err := b.StoreError()
 	if err != nil {
-		s.sampled.storeFailure(err)
+		b.sampled.storeFailure(err)
 	}
-	if err != nil || s.shadowCalls.Add(1) > mostShadows {
+	if err != nil || b.shadowCalls.Add(1) > mostShadows {
 		if err == nil {
-			s.shadowCalls.Add(-1)
+			b.shadowCalls.Add(-1)
 		}
 		c.concluded = nil
 		c.count()
 		return func() {}
 	}
 	wanted = wanted || c.concluded != nil
-	patience := s.settings.DecisionTimeout
+	patience := b.settings.DecisionTimeout
 	if wanted && least > 0 {
 		patience = least
 	}
@@ -107,14 +107,14 @@ func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	done := make(chan struct{})
 	go func() {
-		defer s.shadowCalls.Add(-1)
-		c.take(ctx, s.limiter)
+		defer b.shadowCalls.Add(-1)
+		c.take(ctx, b.limiter)
 		close(done)
 		cancel()
 		if c.concluded != nil {
 			<-c.concluded
-			if err := c.end(ctx, s.limiter.Store, s.settings.DecisionTimeout); err != nil {
-				s.sampled.failure("what a rule in shadow mode holds could not be given back, and runs out by itself", err)
+			if err := c.end(ctx, b.limiter.Store, b.settings.DecisionTimeout); err != nil {
+				b.sampled.failure("what a rule in shadow mode holds could not be given back, and runs out by itself", err)
 			}
 		}
 	}()
@@ -199,8 +199,8 @@ func (c *shadows) count() {
 
 // roomForShadows reports whether rules in shadow mode may be counted. A Memory that is full
 // refuses new keys, so half of it is kept for the rules that are enforced.
-func (s *Server) roomForShadows() bool {
-	m, ok := stint.As[*stint.Memory](s.limiter.Store)
+func (b inStore) roomForShadows() bool {
+	m, ok := stint.As[*stint.Memory](b.limiter.Store)
 	return !ok || m.MaxKeys <= 0 || m.Len() < m.MaxKeys/2
 }
 
@@ -213,24 +213,6 @@ func (g *group) concludeShadow() {
 		for j := range a.Each { // as if this ban had answered for all
 			a.Each[j] = a.Decision
 		}
-	}
-}
-
-// endShadows ends the holds of rules in shadow mode for a request that was not allowed: nobody will settle
-// them.
-func (s *Server) endShadows(ctx context.Context, t *evaluation, at time.Time) {
-	if t.ending != nil && t.ending.holds && t.err == nil && !t.Allowed {
-		t.ending.refused()
-		return
-	}
-	var calls []stint.HoldCall
-	if (t.opaque || !at.IsZero()) && t.holds != (stint.HoldID{}) && (t.err != nil || !t.Allowed) {
-		calls = t.heldInShadow()
-	}
-	if t.shadows != nil {
-		t.shadows.conclude(calls)
-	} else if len(calls) > 0 { // the store has answered
-		stint.Holds(ctx, s.limiter.Store, at, calls)
 	}
 }
 

@@ -51,7 +51,7 @@ type calledLine struct {
 // hold.
 func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldCall) (line calledLine, found bool, err error) {
 	line.Decisions = make([]calledJSON, len(calls))
-	s.hold(ctx, at, calls)
+	inStore{s.Server}.hold(ctx, at, calls)
 	for i := range calls {
 		c := &calls[i]
 		if c.Err != nil {
