@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/stintdev/stint/server/internal/kind"
 )
 
 // access has the fields of the access log line of a gateway request, and is its ResponseWriter.
@@ -49,7 +51,7 @@ func (a *access) decided(v *Verdict, err error) {
 	if a == nil {
 		return
 	}
-	a.outcome = outcomeOf(v, err)
+	a.outcome = v.Kind.String()
 	if err != nil {
 		return
 	}
@@ -86,9 +88,9 @@ func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr
 	case status == 0 && ended:
 		status = http.StatusOK // net/http writes it for a handler that wrote nothing
 	case outcome == "" && status == http.StatusServiceUnavailable:
-		outcome = "overloaded" // there was no room for it
+		outcome = kind.Overloaded.String() // there was no room for it
 	case outcome == "":
-		outcome = "malformed"
+		outcome = kind.Malformed.String()
 	}
 	attrs := append(make([]slog.Attr, 0, 20),
 		slog.String("method", loggable(r.Method)), slog.String("host", loggable(r.Host)), slog.String("path", loggable(pathOf(r))), slog.String("proto", r.Proto),

@@ -127,6 +127,7 @@ func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	if d.Allowed {
 		return nil
 	}
+	s.metrics.overloadedLimit.Inc()
 	s.sampled.overloaded("limit")
 	return &httplimit.Overloaded{RetryAfter: d.RetryAfter}
 }

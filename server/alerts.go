@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/stintdev/stint/server/internal/alerts"
 	"github.com/stintdev/stint/server/rules"
@@ -50,15 +51,19 @@ func usageAlerts(set *rules.Set) map[*rules.Rule][]*rules.Alert {
 	return all
 }
 
-// watchUsage checks whether a request brought keys above the usage that an alert names.
-func (s *Server) watchUsage(t *evaluation) {
-	watched := s.set.Load().usage
-	if watched == nil || t.err != nil {
+// usageWatcher checks whether a request brought keys above the usage that an alert names.
+type usageWatcher struct {
+	watchesNothing
+	alerts *alerts.Alerts
+}
+
+func (w usageWatcher) decided(_ context.Context, e event) {
+	if e.set.usage == nil || e.err != nil {
 		return
 	}
-	for i := range t.Each {
-		for _, alert := range watched[t.Rules[i]] {
-			s.alerts.Decided(alert, &t.Each[i])
+	for i := range e.Each {
+		for _, alert := range e.set.usage[e.Rules[i]] {
+			w.alerts.Decided(alert, &e.Each[i])
 		}
 	}
 }

@@ -22,8 +22,9 @@ func usageCases(t testing.TB) map[string]func() {
 		s := New(Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(s.Close)
 		rule := s.Rules().Rules[0]
-		e := &evaluation{Verdict: Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}
-		cases[name] = func() { s.watchUsage(e) }
+		w := usageWatcher{alerts: s.alerts}
+		e := event{evaluation: &evaluation{Verdict: Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}, set: s.set.Load()}
+		cases[name] = func() { w.decided(t.Context(), e) }
 		cases[name]()
 	}
 	return cases

@@ -84,6 +84,7 @@ func (b *batch) read(body string) (several bool, err error) {
 		switch t := &b.evaluations[i]; {
 		case q.err != nil:
 			t.err = badInput("%w", q.err)
+			t.Kind = KindOf(&t.Verdict, t.err)
 		case q.way == chargeUnits:
 			q.Spent = q.costed
 			b.charges = append(b.charges, charge{in: &q.Input})

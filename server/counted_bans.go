@@ -1,11 +1,14 @@
 package server
 
 import (
+	"context"
 	"hash/maphash"
 	"sync"
 	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/kind"
 )
 
 // bans are the running bans that penalties imposed through this instance. Each ban is imposed through one
@@ -26,6 +29,20 @@ type banned struct {
 
 func (b *bans) hash(rule, key string) uint64 {
 	return maphash.Comparable(b.seed, [2]string{rule, key})
+}
+
+// decided is for watcher.
+func (b *bans) decided(_ context.Context, e event) {
+	if e.Kind == kind.Banned && e.decides >= 0 && !e.ranBan() { // it began with this request
+		b.impose(e.Rule.Name, e.asks[e.decides].Key, e.BanLeft)
+	}
+}
+
+// violated is for watcher.
+func (b *bans) violated(_ context.Context, v violation) {
+	if v.decision.Outcome == stint.Banned {
+		b.impose(v.rule.Name, v.ask.Key, v.decision.BanLeft)
+	}
 }
 
 // impose records that a key was banned under a rule's penalty.

@@ -22,6 +22,8 @@ type Verdict struct {
 	// Decision is the decision of the enforced rules. If none applies, it allows and has no Limit. If the
 	// blocklist refused, it is zero.
 	stint.Decision
+	// Kind is what became of the request. It is there with an error, too.
+	Kind Kind
 	// List is the list that decided, if one did, and Entry the entry that matched.
 	List  rules.List
 	Entry rules.ListEntry
@@ -97,7 +99,7 @@ type evaluation struct {
 	opaque  bool  // the caller gets heldText, which must not be too long
 	decides int32 // the index of the ask behind the decision, when it is concluded; -1: none
 	Verdict
-	err    error          // if not nil, the Verdict is zero
+	err    error          // if not nil, the Verdict is zero, but for Kind
 	claims map[string]any // of the token, if the rules have read it
 
 	asks    []stint.Ask // as Rules and Each
@@ -266,6 +268,7 @@ func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
 // finish does the rest of the work when t is decided.
 func (s *Server) finish(ctx context.Context, a *arrival, t *evaluation) {
 	t.showLimits()
+	t.Kind = KindOf(&t.Verdict, t.err)
 	if t.err == nil && !t.Allowed {
 		t.Message = t.message(&t.Decision, wanted(t.in))
 		if a.at.IsZero() {
@@ -273,10 +276,10 @@ func (s *Server) finish(ctx context.Context, a *arrival, t *evaluation) {
 		}
 	}
 	if t.err != nil {
-		t.Verdict = Verdict{}
+		t.Verdict = Verdict{Kind: t.Kind}
 		s.sampled.ambiguity(t.err)
 	}
-	s.observe(ctx, a.start, t, a.at)
+	s.observe(ctx, a, t)
 }
 
 var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
@@ -337,9 +340,6 @@ func (s *Server) verdict(ctx context.Context, t *evaluation) error {
 		return failed
 	}
 	t.conclude()
-	if t.decides >= 0 && t.Outcome == stint.Banned && !t.ranBan() { // by this request
-		s.bans.impose(t.Rule.Name, t.asks[t.decides].Key, t.BanLeft)
-	}
 	return nil
 }
 
@@ -380,8 +380,7 @@ func (t *evaluation) place(g *group) {
 // ranBan reports whether a ban that ran already decided.
 func (v *Verdict) ranBan() bool { return v.Outcome == stint.Banned && v.Limit == nil }
 
-// answered does what follows from g's own answer: its hold is settled when the request ends, and decisions by
-// on_store_error are counted. The error is why nothing is decided.
+// answered does what follows from g's own answer: its hold is settled when the request ends. The error is why nothing is decided.
 func (s *Server) answered(ctx context.Context, t *evaluation, g *group) error {
 	a, simulated := &g.answer, !g.request.At.IsZero()
 	if g.inShadow() {
@@ -400,7 +399,6 @@ func (s *Server) answered(ctx context.Context, t *evaluation, g *group) error {
 	if a.Err == nil && t.ending != nil {
 		t.ending.keep(ctx, kept{stint.Internal(friend.Of{}).Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, t.counters})
 	}
-	t.counters.fellBack(g.rules, a)
 	return a.Err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -115,7 +116,8 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	}
 	if x.body.failed != nil {
 		taken{ending: &x.ending}.undo(r.Context(), inStore{s}, "", nil)
-		*v, err = Verdict{}, x.body.failed
+		err = x.body.failed
+		*v = Verdict{Kind: KindOf(v, err)}
 	}
 	x.access.decided(v, err)
 	if err != nil {
@@ -161,7 +163,7 @@ func (s *Server) clients() httplimit.Clients {
 func (s *Server) answer(v *Verdict) httplimit.Answer {
 	a := httplimit.Answer{
 		Decision:  v.Decision,
-		Blocked:   v.List == rules.Blocked,
+		Blocked:   v.Kind == kind.Blocked,
 		Unlimited: v.Allowed && v.Limit == nil,
 	}
 	a.Message, a.Cause, a.ID = v.Message, v.cause(), v.ID

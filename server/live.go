@@ -71,10 +71,10 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 	}
 	return func() *live.Counts {
 		c := &live.Counts{Rules: map[string]live.RuleCounts{}}
-		c.Outcomes = [...]int64{
-			live.Allowed: counter(m.noRule[stint.Allowed]), live.Banned: counter(m.bannedNetwork),
-			live.Safe: counter(m.safe), live.Blocked: counter(m.blocked), live.Unmatched: counter(m.unmatched),
-			live.Overloaded: counter(m.overloaded), live.Undecided: counter(m.noRule[0]),
+		for i := range c.Outcomes {
+			if of := m.noRule[i+1]; of != nil {
+				c.Outcomes[i] = counter(of)
+			}
 		}
 		c.Store = [...]int64{
 			live.Timeouts: counter(m.storeTimeouts), live.Errors: counter(m.storeErrors),

@@ -15,6 +15,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/friend"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/rules"
@@ -42,12 +43,7 @@ type metrics struct {
 	holdUnits    *prometheus.CounterVec // by rule, kind
 	costsUnknown *prometheus.CounterVec // by rule
 
-	// Requests without a rule, by outcome: undecided requests, and those to which no rule
-	// applied.
-	noRule                   [stint.Banned + 1]prometheus.Counter
-	blocked, safe, unmatched prometheus.Counter
-	bannedNetwork            prometheus.Counter
-	overloaded               prometheus.Counter
+	noRule [kind.Kinds]prometheus.Counter // requests that no rule decided; nil: there are none of this kind
 
 	overloadedInFlight, overloadedShare, overloadedLimit, overloadedBytes prometheus.Counter
 	connectionsRefused                                                    *prometheus.CounterVec // by listener
@@ -136,14 +132,14 @@ func (l *lateCounters) of(r *rules.Rule) *ruleCounter {
 }
 
 type ruleCounter struct {
-	decisions [stint.Banned + 1]prometheus.Counter // by stint.Outcome
-	shadow    prometheus.Counter                   // nil: the rule is not in shadow mode
-	skipped   prometheus.Counter                   // as shadow
-	beside    prometheus.Counter                   // nil: the rule is in shadow mode
-	fallback  prometheus.Counter                   // under the policy of the rule
-	responses prometheus.Counter                   // nil: the rule has no on_status
-	holds     *holdCounters                        // nil: no limit of the rule is held
-	lines     ruleLines                            // of the log
+	decisions [kind.Kinds]prometheus.Counter // nil: not of rules
+	shadow    prometheus.Counter             // nil: the rule is not in shadow mode
+	skipped   prometheus.Counter             // as shadow
+	beside    prometheus.Counter             // nil: the rule is in shadow mode
+	fallback  prometheus.Counter             // under the policy of the rule
+	responses prometheus.Counter             // nil: the rule has no on_status
+	holds     *holdCounters                  // nil: no limit of the rule is held
+	lines     ruleLines                      // of the log
 }
 
 // newMetrics has no series of rules yet. It reads s at each scrape.
@@ -208,16 +204,12 @@ func newMetrics(s *Server) *metrics {
 		Name: "stint_certificate_expiry_timestamp_seconds",
 		Help: "When the certificate of a listener, of an upstream or of the store expires, in seconds since 1970.",
 	}, []string{"listener"}))
-	for o := range m.noRule {
-		if o := stint.Outcome(o); o == 0 || o == stint.Allowed { // refusals have rules
-			m.noRule[o] = m.decisions.WithLabelValues("", o.String())
+	for i := range m.noRule {
+		switch k := Kind(i); {
+		case k.Scope() == kind.OfNone, k == kind.Allowed, k == kind.Banned, k == kind.Limited && s.limiter != nil && s.limiter.Instance != nil:
+			m.noRule[k] = m.decisions.WithLabelValues("", k.String())
 		}
 	}
-	m.blocked = m.decisions.WithLabelValues("", "blocked")
-	m.bannedNetwork = m.decisions.WithLabelValues("", stint.Banned.String())
-	m.overloaded = m.decisions.WithLabelValues("", "overloaded")
-	m.safe = m.decisions.WithLabelValues("", "safe")
-	m.unmatched = m.decisions.WithLabelValues("", "unmatched")
 	m.registry.MustRegister(
 		liveCollector{s},
 		findingsCollector(s.Findings),
@@ -281,9 +273,11 @@ func (m *metrics) counter(r *rules.Rule) *ruleCounter {
 	switch r.Mode {
 	case rules.Enforce:
 		c.fallback = m.fallbacks.WithLabelValues(r.Name, r.OnStoreError.String())
-		c.decisions[0], c.beside = m.noRule[0], m.besides.WithLabelValues(r.Name)
-		for o := stint.Allowed; o <= stint.Banned; o++ {
-			c.decisions[o] = m.decisions.WithLabelValues(r.Name, o.String())
+		c.beside = m.besides.WithLabelValues(r.Name)
+		for i := range c.decisions {
+			if k := Kind(i); k.Scope() == kind.OfRules {
+				c.decisions[k] = m.decisions.WithLabelValues(r.Name, k.String())
+			}
 		}
 		if len(r.OnStatus) > 0 {
 			c.responses = m.responses.WithLabelValues(r.Name)
@@ -313,8 +307,8 @@ func (m *metrics) forget(before, now *rules.Set) {
 		if kept[r.Name] {
 			continue
 		}
-		for o := stint.Allowed; o <= stint.Banned; o++ {
-			m.decisions.DeleteLabelValues(r.Name, o.String())
+		for _, word := range kind.Words(kind.OfRules) {
+			m.decisions.DeleteLabelValues(r.Name, word)
 		}
 		m.shadows.DeleteLabelValues(r.Name)
 		m.skips.DeleteLabelValues(r.Name)
@@ -330,53 +324,46 @@ func (m *metrics) forget(before, now *rules.Set) {
 // now is a time to compute differences with. It reads one clock; time.Now reads two.
 func (m *metrics) now() time.Duration { return time.Since(m.epoch) }
 
-// decided counts the result of Decide, which began at start.
-func (m *metrics) decided(ctx context.Context, start time.Duration, v *Verdict, err error) {
-	m.decideSeconds.Observe((m.now() - start).Seconds())
-	if _, is := isOverloaded(err); is {
-		m.overloaded.Inc()
-		m.overloadedLimit.Inc()
-		return
+// decided is for watcher.
+func (m *metrics) decided(ctx context.Context, e event) {
+	m.decideSeconds.Observe((m.now() - e.start).Seconds())
+	cancelled := ctx.Err() != nil
+	for i := range e.groups {
+		g := &e.groups[i]
+		if err := g.answer.Err; g.inShadow() || err != nil && (cancelled || errors.Is(err, stint.ErrRequest)) {
+			continue
+		}
+		e.set.counters.fellBack(g.rules, &g.answer)
 	}
 	switch {
-	case err == nil:
-		m.counterOf(v).Inc()
-		v.countBeside()
-	case errors.Is(err, stint.ErrRequest):
+	case e.Kind == kind.Malformed:
 		m.badRequests.Inc()
-	case ctx.Err() == nil: // else the caller has cancelled
-		m.noRule[0].Inc()
+	case e.Kind == kind.Undecided && cancelled: // nobody waits for an answer
+	case e.Rule != nil:
+		e.set.counters.of(e.Rule).decisions[e.Kind].Inc()
+	default:
+		m.noRule[e.Kind].Inc()
+	}
+	e.countBeside(e.set.counters)
+}
+
+// violated is for watcher.
+func (m *metrics) violated(_ context.Context, v violation) {
+	if c := v.counters.of(v.rule); c != nil {
+		c.responses.Inc()
 	}
 }
 
 // countBeside counts the decision for the rules that applied and did not decide.
-func (v *Verdict) countBeside() {
+func (v *Verdict) countBeside(counters ruleCounters) {
 	for i, r := range v.Rules {
 		if r == v.Rule || i > 0 && r == v.Rules[i-1] {
 			continue
 		}
-		if c := v.counters.of(r); c != nil && c.beside != nil {
+		if c := counters.of(r); c != nil && c.beside != nil {
 			c.beside.Inc()
 		}
 	}
-}
-
-func (m *metrics) counterOf(v *Verdict) prometheus.Counter {
-	switch {
-	case v.List == rules.Blocked:
-		return m.blocked
-	case v.List == rules.Safe:
-		return m.safe
-	case v.ByHand != nil && v.Rule == nil:
-		return m.bannedNetwork
-	case v.Rule != nil:
-		return v.counters.of(v.Rule).decisions[v.Outcome]
-	case !v.applied:
-		return m.unmatched
-	case v.Allowed: // all that applied are in shadow mode, or only watch responses
-		return m.noRule[stint.Allowed]
-	}
-	return m.noRule[0]
 }
 
 // called counts a call of the store.

@@ -24,6 +24,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -417,13 +418,14 @@ func TestMetricsAllocations(t *testing.T) {
 	set, ctx := c.set.Load(), context.Background()
 	login, try := set.Rules[0], set.Rules[1]
 	answer := stint.Answer{Each: []stint.Decision{{By: stint.ByLocal}}}
-	v := Verdict{Decision: stint.Decision{Outcome: stint.Limited}, Rule: login, counters: set.counters}
+	e := event{&evaluation{Verdict: Verdict{Kind: kind.Limited, Rule: login}}, set, 0}
 	if n := testing.AllocsPerRun(100, func() {
 		start := c.metrics.now()
 		c.metrics.called(c.metrics.now()-start, nil)
 		set.counters.refusedInShadow(try)
 		set.counters.fellBack([]*rules.Rule{login}, &answer)
-		c.metrics.decided(ctx, start, &v, nil)
+		e.start = start
+		c.metrics.decided(ctx, e)
 	}); n > 0 {
 		t.Errorf("%g allocations", n)
 	}
@@ -434,11 +436,12 @@ func TestMetricsAllocations(t *testing.T) {
 func BenchmarkMetrics(b *testing.B) {
 	c := newCounted(b, countedRules, new(stint.Memory))
 	set, ctx := c.set.Load(), context.Background()
-	v := Verdict{Decision: stint.Decision{Allowed: true, Outcome: stint.Allowed}, Rule: set.Rules[0], counters: set.counters}
+	e := event{&evaluation{Verdict: Verdict{Kind: kind.Allowed, Rule: set.Rules[0]}}, set, 0}
 	request := func() {
 		start := c.metrics.now()
 		c.metrics.called(c.metrics.now()-start, nil)
-		c.metrics.decided(ctx, start, &v, nil)
+		e.start = start
+		c.metrics.decided(ctx, e)
 	}
 	b.Run("alone", func(b *testing.B) {
 		b.ReportAllocs()

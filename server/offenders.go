@@ -39,28 +39,25 @@ func isOwn(r Reports) bool {
 	return own
 }
 
-// countOffenders counts a request that was decided.
-func (s *Server) countOffenders(start time.Duration, t *evaluation) {
-	v := &t.Verdict
-	if s.offenders == nil || t.err != nil || v.Allowed && len(v.Each) == 0 {
+// offenderWatcher counts offenders.
+type offenderWatcher struct{ counter *offenders.Counter }
+
+func (w offenderWatcher) decided(_ context.Context, e event) {
+	if e.err != nil || e.Allowed && len(e.Each) == 0 {
 		return
 	}
 	r := offenders.Request{
-		Start: start, Client: t.in.Addr(), IPv6Prefix: s.set.Load().IPv6Prefix,
-		Decision: &v.Decision, Rule: v.Rule, Rules: v.Rules, Each: v.Each, Asks: t.asks,
+		Start: e.start, Client: e.in.Addr(), IPv6Prefix: e.set.IPv6Prefix,
+		Decision: &e.Decision, Rule: e.Rule, Rules: e.Rules, Each: e.Each, Asks: e.asks,
 	}
-	if t.in.Request != nil {
-		r.Path = t.in.Request.Path
+	if e.in.Request != nil {
+		r.Path = e.in.Request.Path
 	}
-	s.offenders.Observe(&r)
+	w.counter.Observe(&r)
 }
 
-// countViolation counts a violation by the response to a gateway request.
-func (s *Server) countViolation(x *exchange, w *watching) {
-	if s.offenders == nil {
-		return
-	}
-	s.offenders.Violated(w.rule, w.ask.Key, &offenders.Request{Start: s.metrics.now(), Client: x.client, IPv6Prefix: s.set.Load().IPv6Prefix, Path: x.target.Path})
+func (w offenderWatcher) violated(_ context.Context, v violation) {
+	w.counter.Violated(v.rule, v.ask.Key, &offenders.Request{Start: v.start, Client: v.client, IPv6Prefix: v.set.IPv6Prefix, Path: v.path})
 }
 
 // topOffenders answers GET /v1/offenders.

@@ -188,12 +188,7 @@ func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status 
 		s.sampled.failure("a response could not be counted as a violation", fmt.Errorf("rule %s: %w", w.rule.Name, err))
 		return
 	}
-	if d.Outcome == stint.Banned {
-		s.bans.impose(w.rule.Name, w.ask.Key, d.BanLeft)
+	for _, to := range s.watchers {
+		to.violated(ctx, violation{*w, s.set.Load(), x.counters, s.metrics.now(), x.client, x.target.Path, x.id, status, d})
 	}
-	if c := x.counters.of(w.rule); c != nil {
-		c.responses.Inc()
-	}
-	s.refusals.violated(ctx, s.metrics.now(), x, w, status, &d)
-	s.countViolation(x, w)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -29,17 +30,23 @@ func readsOf(set *rules.Set) *recent.Reads {
 	return r
 }
 
-// record records a request for previews. Malformed requests are left out: no rule decides them.
-func (s *Server) record(start time.Duration, t *evaluation) {
-	if s.recent == nil || errors.Is(t.err, stint.ErrRequest) {
+// recorder records requests for previews. One preview is made at a time.
+type recorder struct {
+	watchesNothing
+	*recent.Recorder
+	previewing chan struct{}
+}
+
+// decided is for watcher. Malformed requests are left out: no rule decides them.
+func (r *recorder) decided(_ context.Context, e event) {
+	if e.Kind == kind.Malformed {
 		return
 	}
-	set := s.set.Load()
-	q := recent.Request{At: start, Input: t.in, Claims: t.claims, MaxDelay: t.maxDelay}
-	if !t.in.Addr().IsValid() && len(t.asks) > 0 {
-		q.Subject = t.asks[0].Key
+	q := recent.Request{At: e.start, Input: e.in, Claims: e.claims, MaxDelay: e.maxDelay}
+	if !e.in.Addr().IsValid() && len(e.asks) > 0 {
+		q.Subject = e.asks[0].Key
 	}
-	s.recent.Add(&q, set.IPv6Prefix, set.reads)
+	r.Add(&q, e.set.IPv6Prefix, e.set.reads)
 }
 
 // preview compares set with the rules in force on recent requests. Changes made at run time apply
@@ -49,8 +56,8 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 		return nil, nil
 	}
 	select {
-	case s.previewing <- struct{}{}:
-		defer func() { <-s.previewing }()
+	case s.recent.previewing <- struct{}{}:
+		defer func() { <-s.recent.previewing }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -168,7 +175,7 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 	t := &one[0]
 	t.find(ctx, &p.served, &p.matches, at, ambiguous)
 	if errors.Is(t.err, stint.ErrRequest) {
-		return tried{outcome: "malformed"}, nil
+		return tried{outcome: kind.Malformed.Answer()}, nil
 	}
 	if t.err != nil {
 		return tried{}, t.err
@@ -180,7 +187,7 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 	if t.settle(ctx, p, at); p.err != nil {
 		return tried{}, p.err
 	}
-	result := tried{allowed: t.Allowed, outcome: t.outcome()}
+	result := tried{allowed: t.Allowed, outcome: KindOf(&t.Verdict, nil).Answer()}
 	if !t.Allowed && t.Rule != nil {
 		result.rule = t.Rule.Name
 	}

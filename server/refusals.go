@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -39,33 +40,8 @@ type ruleLines struct {
 	rule     string
 	refusals lineCount // of this second
 	degraded lineCount // of these degradedEvery
-	unlogged [unloggedKinds]atomic.Int64
+	unlogged [kind.Kinds]atomic.Int64
 	armed    atomic.Bool // a timer will log unlogged
-}
-
-// unlogged is a kind of refusal in the line that counts unlogged ones.
-type unlogged uint8
-
-const (
-	unloggedLimited unlogged = iota
-	unloggedWarned
-	unloggedBanned
-	unloggedBlocked
-	unloggedKinds
-)
-
-var unloggedNames = [unloggedKinds]string{"limited", "warned", "banned", "blocked"}
-
-func unloggedAs(v *Verdict) unlogged {
-	switch {
-	case v.List == rules.Blocked:
-		return unloggedBlocked
-	case v.Outcome == stint.Warned:
-		return unloggedWarned
-	case v.Outcome == stint.Banned:
-		return unloggedBanned
-	}
-	return unloggedLimited
 }
 
 // lineCount counts lines in the current part of time: the part's number is in the upper half, the number of
@@ -89,17 +65,25 @@ func (c *lineCount) take(part, most uint32) bool {
 	return false
 }
 
-// take reports whether a line of r may be logged at now. If not, it counts a refusal of that kind.
-func (l *refusalLog) take(r *ruleLines, now time.Duration, kind unlogged) bool {
+// take reports whether a line of r may be logged at now. If not, it counts a refusal of kind k.
+func (l *refusalLog) take(r *ruleLines, now time.Duration, k Kind) bool {
 	second := uint32(now / time.Second)
 	if r.refusals.take(second, l.most) && l.all.take(second, refusalRules*l.most) {
 		return true
 	}
-	r.unlogged[kind].Add(1)
+	r.unlogged[k].Add(1)
 	if !r.armed.Load() && r.armed.CompareAndSwap(false, true) {
 		time.AfterFunc(time.Second, func() { l.flush(r) })
 	}
 	return false
+}
+
+// levelOf is the level of a line about a refusal of kind k.
+func levelOf(k Kind) slog.Level {
+	if k == kind.Warned || k == kind.Banned {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
 }
 
 // flush logs how many refusals of r had no line, if there were any.
@@ -116,10 +100,8 @@ func (l *refusalLog) flush(r *ruleLines) {
 			continue
 		}
 		any = true
-		attrs = append(attrs, slog.Int64(unloggedNames[i], n))
-		if unlogged(i) == unloggedWarned || unlogged(i) == unloggedBanned {
-			level = slog.LevelWarn
-		}
+		attrs = append(attrs, slog.Int64(Kind(i).String(), n))
+		level = max(level, levelOf(Kind(i)))
 	}
 	if any {
 		l.to.LogAttrs(context.Background(), level, "more refusals", attrs...)
@@ -132,9 +114,8 @@ func (l *refusalLog) flushAll(set *served) {
 	set.counters.all(func(_ *rules.Rule, c *ruleCounter) { l.flush(&c.lines) })
 }
 
-// decided logs the decision t, if it is a refusal or was made without the store. now is as in
-// metrics.
-func (l *refusalLog) decided(ctx context.Context, now time.Duration, t *evaluation) {
+// decided is for watcher: it logs a refusal, and a decision without the store.
+func (l *refusalLog) decided(ctx context.Context, t event) {
 	if l.most == 0 || t.err != nil {
 		return
 	}
@@ -144,25 +125,21 @@ func (l *refusalLog) decided(ctx context.Context, now time.Duration, t *evaluati
 	}
 	r := &l.noRule
 	if t.Rule != nil {
-		r = &t.counters.of(t.Rule).lines
+		r = &t.set.counters.of(t.Rule).lines
 	}
-	if degraded && r.degraded.take(uint32(now/degradedEvery), 1) {
-		l.to.LogAttrs(ctx, slog.LevelWarn, "decided without the store", l.degradedAttrs(t)...)
+	if degraded && r.degraded.take(uint32(t.start/degradedEvery), 1) {
+		l.to.LogAttrs(ctx, slog.LevelWarn, "decided without the store", l.degradedAttrs(t.evaluation)...)
 	}
 	if t.Allowed {
 		return
 	}
-	level := slog.LevelInfo
-	if t.Outcome > stint.Limited {
-		level = slog.LevelWarn
-	}
-	if l.to.Enabled(ctx, level) && l.take(r, now, unloggedAs(&t.Verdict)) {
-		l.to.LogAttrs(ctx, level, "refused", l.refusalAttrs(t)...)
+	if level := levelOf(t.Kind); l.to.Enabled(ctx, level) && l.take(r, t.start, t.Kind) {
+		l.to.LogAttrs(ctx, level, "refused", l.refusalAttrs(t.evaluation)...)
 	}
 }
 
 func (l *refusalLog) degradedAttrs(t *evaluation) []slog.Attr {
-	attrs := []slog.Attr{slog.String("by", t.By.String()), slog.String("outcome", t.outcome())}
+	attrs := []slog.Attr{slog.String("by", t.By.String()), slog.String("outcome", t.Kind.String())}
 	if t.Rule != nil {
 		attrs = append(attrs, slog.String("rule", t.Rule.Name))
 	}
@@ -174,7 +151,7 @@ func (l *refusalLog) degradedAttrs(t *evaluation) []slog.Attr {
 
 // refusalAttrs are the fields of a refusal that are known.
 func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
-	attrs := append(make([]slog.Attr, 0, 20), slog.String("outcome", t.outcome()))
+	attrs := append(make([]slog.Attr, 0, 20), slog.String("outcome", t.Kind.String()))
 	add := func(name, text string) {
 		if text != "" {
 			attrs = append(attrs, slog.String(name, text))
@@ -199,13 +176,13 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 			attrs = append(attrs, slog.Bool("busy", true))
 		}
 	}
-	if t.List != rules.Blocked {
+	if t.Kind != kind.Blocked {
 		add("retry_after", loggedWait(t.RetryAfter))
 	}
 	if t.Violations > 0 {
 		attrs = append(attrs, slog.Int64("violations", t.Violations))
 	}
-	if t.Outcome == stint.Banned {
+	if t.Kind == kind.Banned {
 		add("ban_left", loggedWait(t.BanLeft))
 	}
 	add("by", sayBy(&t.Decision))
@@ -243,28 +220,26 @@ func (t *evaluation) asked() (cost int64, limit string) {
 	return 1, limit // of the limit of a Limiter
 }
 
-// violated logs a response that counted as a violation of w.
-func (l *refusalLog) violated(ctx context.Context, now time.Duration, x *exchange, w *watching, status int, d *stint.Decision) {
-	c := x.counters.of(w.rule)
+// violated is for watcher.
+func (l *refusalLog) violated(ctx context.Context, v violation) {
+	c := v.counters.of(v.rule)
 	if l.most == 0 || c == nil {
 		return
 	}
-	level := slog.LevelInfo
-	if d.Outcome > stint.Limited {
-		level = slog.LevelWarn
-	}
-	if !l.to.Enabled(ctx, level) || !l.take(&c.lines, now, unloggedAs(&Verdict{Decision: *d})) {
+	k := ofOutcome(v.decision.Outcome)
+	level := levelOf(k)
+	if !l.to.Enabled(ctx, level) || !l.take(&c.lines, v.start, k) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("outcome", d.Outcome.String()), slog.String("rule", w.rule.Name), slog.String("key", l.key(w.ask.Key)),
-		slog.Int("status", status), slog.Int64("violations", d.Violations),
+		slog.String("outcome", k.String()), slog.String("rule", v.rule.Name), slog.String("key", l.key(v.ask.Key)),
+		slog.Int("status", v.status), slog.Int64("violations", v.decision.Violations),
 	}
-	if d.Outcome == stint.Banned {
-		attrs = append(attrs, slog.String("ban_left", loggedWait(d.BanLeft)))
+	if k == kind.Banned {
+		attrs = append(attrs, slog.String("ban_left", loggedWait(v.decision.BanLeft)))
 	}
-	if x.id != "" {
-		attrs = append(attrs, slog.String("decision", x.id))
+	if v.id != "" {
+		attrs = append(attrs, slog.String("decision", v.id))
 	}
 	l.to.LogAttrs(ctx, level, "violation by a response", attrs...)
 }

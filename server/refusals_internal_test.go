@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -42,15 +43,16 @@ func TestRefusalCountsConcurrently(t *testing.T) {
 	l := &refusalLog{to: slog.New(slog.NewTextHandler(&log, nil)), shown: func(key string) string { return key }, most: 3}
 	rule := &rules.Rule{Name: "one"}
 	counters := ruleCounters{rules: map[*rules.Rule]*ruleCounter{rule: {lines: ruleLines{rule: "one"}}}}
+	set := &served{counters: counters}
 	const goroutines, each = 8, 20_000
 	var all sync.WaitGroup
 	for range goroutines {
 		all.Go(func() {
 			for i := range each {
 				e := evaluation{in: new(rules.Input)}
-				e.Rule, e.counters = rule, counters
+				e.Kind, e.Rule = kind.Limited, rule
 				e.Decision = stint.Decision{Outcome: stint.Limited, Key: "k"}
-				l.decided(context.Background(), time.Duration(i/1000)*time.Second, &e)
+				l.decided(context.Background(), event{&e, set, time.Duration(i/1000) * time.Second})
 				if i%500 == 0 {
 					l.flush(&counters.of(rule).lines)
 				}
@@ -58,7 +60,7 @@ func TestRefusalCountsConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	l.flushAll(&served{counters: counters})
+	l.flushAll(set)
 	sum := strings.Count(log.String(), "msg=refused")
 	for _, m := range regexp.MustCompile(`limited=(\d+)`).FindAllStringSubmatch(log.String(), -1) {
 		n, _ := strconv.Atoi(m[1])

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -82,7 +83,7 @@ type replyJSON struct {
 
 func (v *Verdict) reply() replyJSON {
 	r := replyJSON{
-		Outcome:      v.outcome(),
+		Outcome:      v.Kind.Answer(),
 		Message:      v.Message,
 		By:           sayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
@@ -123,33 +124,6 @@ func sayBy(d *stint.Decision) string {
 		return ""
 	}
 	return d.By.String()
-}
-
-// outcomeOf is the outcome of a request in the access log and in traces: as metrics name it, or
-// "malformed", or "overloaded".
-func outcomeOf(v *Verdict, err error) string {
-	_, overloaded := isOverloaded(err)
-	switch {
-	case overloaded:
-		return "overloaded"
-	case errors.Is(err, stint.ErrRequest):
-		return "malformed"
-	case err != nil:
-		return stint.Outcome(0).String()
-	case v.List == rules.Safe:
-		return "safe"
-	case v.Rule == nil && v.ByHand == nil && !v.applied && v.List != rules.Blocked:
-		return "unmatched"
-	}
-	return v.outcome()
-}
-
-// outcome is "allowed", "limited", "warned", "banned" or "blocked".
-func (v *Verdict) outcome() string {
-	if v.List == rules.Blocked {
-		return "blocked"
-	}
-	return v.Outcome.String()
 }
 
 func (j *decisionJSON) appendTo(b []byte) []byte {
@@ -268,19 +242,10 @@ func appendText(b []byte, s string) []byte {
 
 // status is the status of the answer to a single check.
 func (t *evaluation) status() int {
-	switch {
-	case errors.Is(t.err, stint.ErrRequest):
-		return http.StatusBadRequest
-	case errors.Is(t.err, errBug):
+	if errors.Is(t.err, errBug) {
 		return http.StatusInternalServerError
-	case t.err != nil:
-		return http.StatusServiceUnavailable
-	case t.List == rules.Blocked:
-		return http.StatusForbidden
-	case !t.Allowed:
-		return http.StatusTooManyRequests
 	}
-	return http.StatusOK
+	return t.Kind.Status()
 }
 
 // appendTo appends the element of a list for t: the body of the answer to a single check, with
@@ -290,7 +255,7 @@ func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 	if t.err != nil {
 		p := page{header: http.Header{}}
 		t.refuse(&p, r)
-		if _, is := isOverloaded(t.err); !is && t.status() == http.StatusServiceUnavailable {
+		if t.Kind == kind.Undecided && t.status() == http.StatusServiceUnavailable {
 			b = append(b, `"retry_after":1,`...) // the body does not have it
 		}
 		return append(b, bytes.TrimSpace(p.body[1:])...)
@@ -301,7 +266,7 @@ func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 	if !t.Allowed && t.ID != "" {
 		b = append(appendText(append(b, `"decision_id":`...), t.ID), ',')
 	}
-	if !t.Allowed && t.List != rules.Blocked && t.RetryAfter != stint.Never {
+	if !t.Allowed && t.Kind != kind.Blocked && t.RetryAfter != stint.Never {
 		b = append(b, `"retry_after":`...)
 		wait := t.RetryAfter
 		if t.Busy { // a hint: clients should not return together
@@ -389,7 +354,7 @@ func (v *Verdict) format(set *rules.Set) *httplimit.ErrorFormat {
 // does not say who imposed a manual ban, or why.
 func (v *Verdict) cause() string {
 	switch {
-	case v.Outcome != stint.Banned:
+	case v.Kind != kind.Banned:
 		return ""
 	case v.ByHand != nil && v.Rule == nil:
 		return "This network is banned by the operator of this service."

@@ -104,9 +104,9 @@ type Server struct {
 	live      *live.Live
 	offenders *offenders.Counter // counts offenders; nil: nothing does
 
-	recent     *recent.Recorder // nil: requests are not recorded
-	previewing chan struct{}    // has room for one preview
-	alerts     *alerts.Alerts
+	recent   *recorder // nil: requests are not recorded
+	alerts   *alerts.Alerts
+	watchers []watcher
 
 	// The admin API, and who may call which API.
 	admin                      http.Handler
@@ -217,15 +217,15 @@ func New(c Config) *Server {
 		s.salt.Store(newSalt())
 	}
 	if n := s.settings.RecentRequests; n > 0 {
-		s.recent = recent.New(n, previewWindow)
+		s.recent = &recorder{Recorder: recent.New(n, previewWindow), previewing: make(chan struct{}, 1)}
 	}
-	s.previewing = make(chan struct{}, 1)
 	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
 	s.offenders = s.newOffenders()
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.StoreError, Probe: s.storeDecides}
 	s.live = s.newLive(&c)
 	s.alerts = s.newAlerts()
+	s.watchers = s.newWatchers()
 	s.admin = s.newAdmin(&c)
 	return s
 }

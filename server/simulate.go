@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
+	"github.com/stintdev/stint/server/internal/kind"
 )
 
 // simulatedJSON is a line that Simulate writes.
@@ -89,7 +90,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 var anything = []stint.Ask{{Key: "anything", Limit: stint.MustLimit("1 per 1s")}}
 
 func malformed(err error) simulatedJSON {
-	return simulatedJSON{Outcome: "malformed", Detail: err.Error(), Decisions: []decisionJSON{}}
+	return simulatedJSON{Outcome: kind.Malformed.Answer(), Detail: err.Error(), Decisions: []decisionJSON{}}
 }
 
 // simulate replays one event.
@@ -141,7 +142,7 @@ func (s *simulation) request(ctx context.Context, q *checkInput, at time.Time) (
 		s.held[q.hold] = &simulatedHold{t.holds, t.asks, t.Allowed}
 	}
 	v := &t.Verdict
-	j := simulatedJSON{Outcome: v.outcome(), Decisions: make([]decisionJSON, 0, len(v.Each)), BanLeft: v.BanLeft.Microseconds()}
+	j := simulatedJSON{Outcome: v.Kind.Answer(), Decisions: make([]decisionJSON, 0, len(v.Each)), BanLeft: v.BanLeft.Microseconds()}
 	if v.Rule != nil {
 		j.Rule = v.Rule.Name
 	}

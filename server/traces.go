@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/otellimit"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/traces"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -118,13 +119,16 @@ func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation
 	defer span.End()
 	if len(all) == 1 {
 		e := &all[0]
+		if e.Kind == kind.None { // a charge
+			return
+		}
 		span.SetAttributes(t.attributes(e)...)
 		whole := trace.SpanFromContext(ctx)
-		whole.SetAttributes(attribute.String("stint.outcome", e.outcomeName()))
+		whole.SetAttributes(attribute.String("stint.outcome", e.Kind.String()))
 		if e.Rule != nil {
 			whole.SetAttributes(attribute.String("stint.rule", e.Rule.Name))
 		}
-		if e.isUndecided() {
+		if e.Kind == kind.Undecided || e.Kind == kind.Overloaded {
 			span.SetStatus(codes.Error, "")
 		}
 		return
@@ -132,7 +136,10 @@ func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation
 	passed, shown := 0, 0
 	for i := range all {
 		e := &all[i]
-		if e.in != nil && e.err == nil && e.Allowed {
+		if e.Kind == kind.None { // a charge
+			continue
+		}
+		if e.err == nil && e.Allowed {
 			passed++
 			continue
 		}
@@ -146,7 +153,7 @@ func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation
 
 // attributes describe a decision.
 func (t *tracing) attributes(e *evaluation) []attribute.KeyValue {
-	as := []attribute.KeyValue{attribute.String("stint.outcome", e.outcomeName())}
+	as := []attribute.KeyValue{attribute.String("stint.outcome", e.Kind.String())}
 	add := func(a ...attribute.KeyValue) { as = append(as, a...) }
 	if e.in != nil {
 		if r := e.in.Request; r != nil {
@@ -166,7 +173,7 @@ func (t *tracing) attributes(e *evaluation) []attribute.KeyValue {
 	if names := ruleNames(e.Rules); len(names) > 0 {
 		add(attribute.StringSlice("stint.rules", names))
 	}
-	if e.List == rules.Blocked || e.List == rules.Safe {
+	if e.Kind == kind.Blocked || e.Kind == kind.Safe {
 		return as
 	}
 	if e.Rule != nil {
@@ -207,19 +214,6 @@ func ruleNames(all []*rules.Rule) []string {
 		}
 	}
 	return names
-}
-
-// outcomeName is the outcome of a request, or of a check of a list that could not be read.
-func (t *evaluation) outcomeName() string {
-	if t.in == nil {
-		return "malformed"
-	}
-	return outcomeOf(&t.Verdict, t.err)
-}
-
-// isUndecided reports whether the request could not be decided, and is not itself the reason.
-func (t *evaluation) isUndecided() bool {
-	return t.err != nil && !errors.Is(t.err, stint.ErrRequest)
 }
 
 // CallTracer starts a span of a call that this Server decides for another service, and returns the context to

@@ -16,19 +16,13 @@ func decisionMetadata(v *server.Verdict) *structpb.Struct {
 	if v.Rule == nil && v.Limit == nil && v.List == rules.Unlisted && v.ByHand == nil {
 		return nil
 	}
-	fields := map[string]*structpb.Value{"outcome": structpb.NewStringValue(v.Outcome.String())}
+	fields := map[string]*structpb.Value{"outcome": structpb.NewStringValue(v.Kind.Answer())}
 	set := func(name, text string) {
 		if text != "" {
 			fields[name] = structpb.NewStringValue(text)
 		}
 	}
-	switch v.List {
-	case rules.Blocked:
-		fields["outcome"] = structpb.NewStringValue("blocked")
-		set("list", "blocklist")
-	case rules.Safe:
-		set("list", "safelist")
-	}
+	set("list", v.List.Name())
 	if v.Rule != nil {
 		set("rule", v.Rule.Name)
 	}

@@ -95,9 +95,8 @@ func statusOf(ctx context.Context, err error) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
-	default:
-		return status.Error(codes.Unavailable, err.Error())
 	}
+	return status.Error(codes.Code(server.KindOf(new(server.Verdict), err).Code()), err.Error())
 }
 
 // call is a RateLimitRequest in the form of the rules, with their verdict, in one allocation if it is small.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
@@ -86,7 +87,7 @@ func measureFunctions() []expr.Function {
 }
 
 // alertOutcomes are the outcomes that rate knows. Those after shadow_refused do not belong to rules.
-var alertOutcomes = []string{"allowed", "refused", "limited", "warned", "banned", "shadow_refused", "safe", "blocked", "unmatched", "overloaded", "undecided"}
+var alertOutcomes = slices.Concat(slices.Insert(kind.Words(kind.OfRules), 1, "refused"), []string{"shadow_refused"}, kind.Words(kind.OfNone))
 
 // ofRules reports whether requests with this outcome count under a rule.
 func ofRules(outcome string) bool {

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stintdev/stint/server/internal/kind"
 )
 
 // metrics counts the service's work. Each unit that was taken ahead ends as used, returned or lost, and is
@@ -32,7 +34,7 @@ func newMetrics(buckets *table) *metrics {
 	units := vector("stint_quota_units_total", "Units of limits for assignments of the quota service.", "state")
 	m.taken, m.used, m.returned, m.lost, m.uncovered = units("taken"), units("used"), units("returned"), units("lost"), units("uncovered")
 	failures := vector("stint_quota_errors_total", "What the quota service refused or could not do.", "reason")
-	m.noStream, m.noBucket, m.malformed, m.undecided = failures("stream"), failures("bucket"), failures("report"), failures("undecided")
+	m.noStream, m.noBucket, m.malformed, m.undecided = failures("stream"), failures("bucket"), failures("report"), failures(kind.Undecided.String())
 	m.reports = prometheus.NewCounter(prometheus.CounterOpts{Name: "stint_quota_reports_total", Help: "Reports of proxies about a bucket."})
 	m.all = append(m.all, m.reports)
 	gauge("stint_quota_streams", "Streams of the quota service that are open.", func() float64 {

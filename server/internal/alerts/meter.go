@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -175,7 +176,7 @@ func read(m rules.Measure, t *live.Totals) []float64 {
 	case "block_rate":
 		return []float64{decided(t, m.Rule, "refused"), decided(t, m.Rule, "")}
 	case "undecided_rate":
-		return []float64{decided(t, "", "undecided"), decided(t, "", "")}
+		return []float64{decided(t, "", kind.Undecided.String()), decided(t, "", "")}
 	case "fallback_rate":
 		return []float64{ofRules(t, m.Rule, live.Fallback), decided(t, m.Rule, "")}
 	case "hold_lost_rate":
@@ -221,8 +222,8 @@ func decided(t *live.Totals, rule, outcome string) float64 {
 	}
 	n := int64(0)
 	for i, count := range counts {
-		refused := i == live.Limited || i == live.Warned || i == live.Banned || i == live.Blocked
-		if outcome == "" || outcome == live.Outcomes[i] || outcome == "refused" && refused {
+		k := kind.Kind(i + 1)
+		if outcome == "" || outcome == k.String() || outcome == "refused" && k.Refuses() {
 			n += count
 		}
 	}

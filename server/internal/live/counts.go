@@ -4,22 +4,25 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+
+	"github.com/stintdev/stint/server/internal/kind"
 )
 
-// Outcomes of requests, as they are named in stint_decisions_total.
-var Outcomes = [...]string{"allowed", "limited", "warned", "banned", "safe", "blocked", "unmatched", "overloaded", "undecided"}
+// Outcomes are the words of the kinds of requests that are counted.
+var Outcomes = func() (words [kind.Counted]string) {
+	for i := range words {
+		words[i] = kind.Kind(i + 1).String()
+	}
+	return words
+}()
 
 // Indexes of Counts.Outcomes; see Outcomes.
 const (
-	Allowed = iota
-	Limited
-	Warned
-	Banned
-	Safe
-	Blocked
-	Unmatched
-	Overloaded
-	Undecided
+	Allowed   = int(kind.Allowed) - 1
+	Limited   = int(kind.Limited) - 1
+	Warned    = int(kind.Warned) - 1
+	Banned    = int(kind.Banned) - 1
+	Unmatched = int(kind.Unmatched) - 1
 )
 
 // Indexes of RuleCounts, after Allowed, Limited, Warned and Banned. New ones come last: instances of
