@@ -127,7 +127,7 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 		}
 		original, err := find(r)
 		if err != nil {
-			s.metrics.badRequests.Inc()
+			s.malformed(r)
 			httplimit.Problem(w, r, http.StatusBadRequest, "The original request is unknown: "+err.Error()+".")
 			return
 		}

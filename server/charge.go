@@ -94,7 +94,9 @@ func (c *charge) dropUnanswered() {
 func (s *Server) answerCharge(w http.ResponseWriter, r *http.Request, c *charge, shadows bool) {
 	j, err := c.answer(shadows)
 	if err != nil {
-		s.notCharged(err)
+		if s.notCharged(err); errors.Is(err, stint.ErrRequest) {
+			s.malformed(r)
+		}
 		refuseCharge(w, r, err)
 		return
 	}
@@ -105,7 +107,9 @@ func (s *Server) answerCharge(w http.ResponseWriter, r *http.Request, c *charge,
 func (s *Server) appendCharge(b []byte, r *http.Request, c *charge, shadows bool) []byte {
 	j, err := c.answer(shadows)
 	if err != nil {
-		s.notCharged(err)
+		if s.notCharged(err); errors.Is(err, stint.ErrRequest) {
+			s.metrics.badRequests.Inc()
+		}
 		return append(b, element(r, err, refuseCharge)...)
 	}
 	j.Status = http.StatusOK

@@ -141,7 +141,7 @@ func (s *Server) guard(h http.Handler) http.Handler {
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	shadows, wrong := readShadow(r)
 	if wrong != "" {
-		s.metrics.badRequests.Inc()
+		s.malformed(r)
 		httplimit.Problem(w, r, http.StatusBadRequest, wrong)
 		return
 	}

@@ -96,6 +96,9 @@ type evaluation struct {
 	holds   stint.HoldID
 	holdFor time.Duration
 	ending  *ending
+	// next makes what comes after an allowed request ready for it. It returns the evaluation's err, or why the
+	// request cannot go on: then it takes nothing. nil: nothing is to be made ready.
+	next    interface{ ready(*evaluation) error }
 	opaque  bool  // the caller gets heldText, which must not be too long
 	decides int32 // the index of the ask behind the decision, when it is concluded; -1: none
 	Verdict
@@ -262,6 +265,9 @@ func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
 	}
 	if t.err == nil && now {
 		t.err = s.admit(ctx, &t.Verdict)
+	}
+	if t.next != nil {
+		t.err = t.next.ready(t)
 	}
 }
 

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/internal/kind"
@@ -68,6 +72,12 @@ func (s *Server) observe(ctx context.Context, a *arrival, t *evaluation) {
 	for _, w := range s.watchers {
 		w.decided(ctx, e)
 	}
+}
+
+// malformed counts a request that cannot be read, so that it comes to no decision.
+func (s *Server) malformed(r *http.Request) {
+	s.metrics.badRequests.Inc()
+	trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("stint.outcome", kind.Malformed.String()))
 }
 
 // decisionLog logs each decision at level debug, and how it leaves each limit.

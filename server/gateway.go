@@ -54,6 +54,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	x := exchangeOf(r)
 	target, err := s.readTarget(r, x)
 	if err != nil {
+		s.malformed(r)
 		return httplimit.Answer{}, err
 	}
 	clients, host, header := s.clients(), httpfield.CanonicalHost(r.Host), r.Header
@@ -91,7 +92,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	one[0].in, one[0].maxDelay = &in, maxDelay
 	if x != nil {
 		x.body.s, x.body.request = s, r
-		in.Request.Body, one[0].ending = &x.body, &x.ending
+		in.Request.Body, one[0].ending, one[0].next = &x.body, &x.ending, x
 	}
 	s.decide(r.Context(), one, time.Time{}, false)
 	v, err := &one[0].Verdict, one[0].err
@@ -107,18 +108,6 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		return a, nil
 	}
 	defer x.body.decided()
-	if v.Allowed && err == nil {
-		if x.ending.holds || len(x.ending.spared) > 0 {
-			x.endpoint = rules.EndpointOf(in.Request)
-		}
-		x.body.askForUsage(v.Rules, x.endpoint)
-		x.prompt = x.body.passed()
-	}
-	if x.body.failed != nil {
-		taken{ending: &x.ending}.undo(r.Context(), inStore{s}, "", nil)
-		err = x.body.failed
-		*v = Verdict{Kind: KindOf(v, err)}
-	}
 	x.access.decided(v, err)
 	if err != nil {
 		return httplimit.Answer{}, err
@@ -132,6 +121,22 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		s.settlesAtEnd(x, r, v, &a)
 	}
 	return a, nil
+}
+
+// ready is for evaluation.next. It asks for what is to be known when the response ends. A body that does not
+// arrive, or for which there is no memory, keeps the request from going on.
+func (x *exchange) ready(t *evaluation) error {
+	if t.err == nil && t.Allowed {
+		if x.ending.holds || len(x.ending.spared) > 0 {
+			x.endpoint = rules.EndpointOf(t.in.Request)
+		}
+		x.body.askForUsage(t.Rules, x.endpoint)
+		x.prompt = x.body.passed()
+	}
+	if x.body.failed != nil {
+		return x.body.failed
+	}
+	return t.err
 }
 
 // passedOn returns h without the headers that Connection names, which a ReverseProxy does not

@@ -345,7 +345,7 @@ func sendJSON(w http.ResponseWriter, v any) {
 // readJSON reads the body of a call of the check API. If it cannot, it answers.
 func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight.Share) (body string, ok bool) {
 	if !httpfield.IsJSON(r.Header) {
-		s.metrics.badRequests.Inc()
+		s.malformed(r)
 		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
 		return "", false
 	}
@@ -362,7 +362,7 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight
 	default:
 		httplimit.Problem(w, r, http.StatusBadRequest, "The body cannot be read.")
 	}
-	s.metrics.badRequests.Inc()
+	s.malformed(r)
 	return "", false
 }
 
@@ -372,7 +372,7 @@ func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 		s.admission.refuseBytes(w, r)
 		return
 	}
-	s.metrics.badRequests.Inc()
+	s.malformed(r)
 	switch {
 	case errors.Is(err, errManyChecks):
 		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "More than 1,000 checks in one request.")
