@@ -197,7 +197,7 @@ type wordCounts map[string]int
 // newHistory adds to what rulestest draws: lists that HTTP requests can be on, a limit of the instance, and a
 // store that fails now and then, or that is full.
 func newHistory(t *testing.T, seed uint64, upstream *url.URL, said *sayings) *kindHistory {
-	h := &kindHistory{random: rand.New(rand.NewPCG(seed, 1)), scenario: rulestest.Draw(seed), said: said, few: seed%8 == 7}
+	h := &kindHistory{random: rand.New(rand.NewPCG(seed, 1)), scenario: rulestest.Draw(seed), said: said, few: seed%4 == 3}
 	text := func(list, entries string) {
 		if before := list + ": ["; strings.Contains(h.scenario.Rules, before) {
 			h.scenario.Rules = strings.Replace(h.scenario.Rules, before, before+entries+", ", 1)
