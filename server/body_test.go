@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stintdev/stint/server"
@@ -105,5 +106,30 @@ func TestHalfClosed(t *testing.T) {
 	}
 	if got := c.answer(t, "GET"); got.problem(t) != "400 Bad Request: The connection was closed before the upstream had answered." {
 		t.Errorf("%s %q", got.Status, got.problem(t))
+	}
+}
+
+// A request whose body breaks off gets 400 and takes nothing, also under limits that do not read it.
+func TestBrokenBodyTakesNothing(t *testing.T) {
+	for name, reads := range map[string]string{
+		"a rule in shadow mode": `{name: seen, mode: shadow, key: body.user, limits: [5 per 1h]}`,
+		"tokens":                `{name: seen, key: '"all"', tokens: openai, limits: [100000 per 1h fixed_window hold]}`,
+		"what a stream reports": `{name: seen, key: '"all"', cost: "5", tokens: {api: openai, include_usage: true}, limits: [100000 per 1h fixed_window hold]}`,
+	} {
+		s := newServer(t, `rules: [{name: plain, key: '"all"', limits: [5 per 1h]}, `+reads+`]`, everythingTo(upstream(t, taking)))
+		for range 8 {
+			w := httptest.NewRecorder()
+			body := io.MultiReader(strings.NewReader(`{"stream":true,"n":`), iotest.ErrReader(io.ErrUnexpectedEOF))
+			s.Gateway().ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", body))
+			if w.Code != 400 {
+				t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			}
+		}
+		if got := check(s, `{"cost":0}`).Body.String(); !strings.Contains(got, `"remaining":5,`) {
+			t.Errorf("%s: %s", name, got)
+		}
+		if got := metric(t, s, "stint_bad_requests_total"); got != 8 {
+			t.Errorf("%s: %g bad requests", name, got)
+		}
 	}
 }

@@ -155,7 +155,7 @@ func (d *doorsOfKinds) counters(s *server.Server) wordCounts {
 			all["malformed"] += int(n)
 		case m[1] == "decisions_total":
 			all[word] += int(n)
-		case word != "limit": // those are decisions, too
+		case word != "limit" && word != "bytes": // those here are decisions, too
 			all["overloaded"] += int(n)
 		}
 	}

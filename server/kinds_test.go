@@ -89,13 +89,8 @@ type kindSpelling struct{ places, doors, words, as, why string }
 // kindSpellings are the places that say something else than the counter. The first row that fits counts. Each
 // must be needed.
 var kindSpellings = []*kindSpelling{
-	// These differ, and should not: see the cases of TestKindsInSmall that are skipped.
-	{"debug", decidingDoors, "unmatched safe", "allowed", "the debug line of a safe request"},
-	{"debug", decidingDoors, "overloaded malformed", "undecided", "the debug line of a malformed request"},
-	{"span request", "charge", endingWords + " malformed undecided", "malformed", "the span of a charge"},
-	{"span", "charges", endingWords + " malformed undecided", "malformed", "the spans of charges"},
-	{"counter", "charge charges", "malformed", "", "the counter of a malformed charge"},
-	{"span request", "check", unreadWord, "", "the span of a check that cannot be read"},
+	{"request", "charge", "malformed", "malformed", "docs/traces.md: a request that cannot be read has its outcome"},
+	{"span", "check", unreadWord, "", "nothing is decided: only the request's span says it"},
 
 	{"answer", "check list hold", "unmatched safe", "allowed", "docs/check-api.yaml: Decided.outcome; the member list has the safelist"},
 	{"answer", "check list hold authorize ext_authz gateway wrap " + endingDoors, "malformed undecided unread", "", "docs/check-api.yaml: Problem.outcome is missing: it could not be decided"},
