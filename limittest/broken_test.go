@@ -76,7 +76,7 @@ func (s twoStep) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	if !fits {
 		return s.Model.Take(ctx, r, out)
 	}
-	runtime.Gosched()
+	time.Sleep(time.Millisecond) // so that others come between
 	forceIn(s.Model, r)
 	return stint.Decision{Allowed: true, Outcome: stint.Allowed}, nil
 }
@@ -90,10 +90,10 @@ func (s oneByOneTaker) Take(ctx context.Context, r *stint.Request, out []stint.D
 		one := stint.Request{Asks: r.Asks[i : i+1], At: r.At}
 		if d, err := s.Model.Take(ctx, &one, nil); err != nil || !d.Allowed {
 			undo := stint.Request{Asks: r.Asks[:i], At: r.At}
-			runtime.Gosched()
+			time.Sleep(time.Millisecond) // so that others come between
 			return s.Model.settleRefused(ctx, r, out, &undo)
 		}
-		runtime.Gosched()
+		time.Sleep(time.Millisecond) // so that others come between
 	}
 	undo := stint.Request{Asks: r.Asks, At: r.At}
 	_ = s.Refund(ctx, &undo)

@@ -2,7 +2,6 @@ package limittest
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -113,7 +112,7 @@ var holdFlaws = []flaw{
 		if c.Action != stint.HoldSettle || !found {
 			return false
 		}
-		runtime.Gosched()
+		time.Sleep(time.Millisecond) // so that others come between
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		c.Found = true
