@@ -100,7 +100,7 @@ rules:
 		t.Errorf("taken when all have left: %v\n%s", s.Holds(), stacks())
 	}
 	program.Close()
-	behind.CloseClientConnections() // the idle ones, which are as many as were in use at once
+	behind.CloseClientConnections()                                           // the idle ones, which are as many as were in use at once
 	if !await.So(func() bool { return runtime.NumGoroutine() < before+30 }) { // what serves
 		t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, stacks())
 	}

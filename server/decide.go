@@ -23,7 +23,8 @@ type Verdict struct {
 	// blocklist refused, it is zero.
 	stint.Decision
 	// Kind is what became of the request. It is there with an error, too.
-	Kind Kind
+	Kind    Kind
+	applied bool // a rule did
 	// List is the list that decided, if one did, and Entry the entry that matched.
 	List  rules.List
 	Entry rules.ListEntry
@@ -62,9 +63,7 @@ type Verdict struct {
 	taken taken
 	// counters are the counters of the set that decided.
 	counters ruleCounters
-	// applied reports whether a rule applied. watching has the rules that wait for the
-	// response.
-	applied  bool
+	// watching has the rules that wait for the response.
 	watching []watching
 }
 
@@ -96,9 +95,9 @@ type evaluation struct {
 	holds   stint.HoldID
 	holdFor time.Duration
 	ending  *ending
-	// next makes what comes after an allowed request ready for it. It returns the evaluation's err, or why the
-	// request cannot go on: then it takes nothing. nil: nothing is to be made ready.
-	next    interface{ ready(*evaluation) error }
+	// next is where an allowed request goes on; nil: not known here. Its method ready returns the evaluation's
+	// err, or why the request cannot go on: then it takes nothing.
+	next    *exchange
 	opaque  bool  // the caller gets heldText, which must not be too long
 	decides int32 // the index of the ask behind the decision, when it is concluded; -1: none
 	Verdict
