@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -42,6 +43,9 @@ type Matches struct {
 	GiveBack []stint.Ask
 	// Claims are the claims that Instance.Claims found; nil: no expression needed them.
 	Claims map[string]any
+	// Explanation, if it is not nil, receives why each rule applies or not, on the way. That costs much more
+	// than the rest: it compiles the parts of expressions that did not match.
+	Explanation *Explanation
 
 	evaluation evaluation
 	counted    map[sharedAsk]int // the asks of a call with many descriptors; see sameAsk
@@ -89,6 +93,10 @@ func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
 // once, each with its own out.
 func (s *Set) Asks(in *Input, out *Matches) error {
 	out.reset()
+	x := out.Explanation
+	if x != nil {
+		*x = Explanation{Enabled: s.Enabled}
+	}
 	if !s.Enabled {
 		return nil
 	}
@@ -103,39 +111,63 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	}
 	if list != Unlisted {
 		out.List, out.Entry = list, entry
+		if x != nil {
+			x.List, x.Entry = list, entry.String()
+		}
 		return nil
 	}
 	if s.bans.entries != nil {
 		if ban, left := s.bans.longest(out.evaluation.client, s.instance); ban != nil {
 			out.banned(nil, ban, left)
+			if x != nil {
+				x.Ban = ban
+			}
 			return nil
 		}
 	}
-	applied, err := s.askRules(out, false)
-	if err == nil && in.Descriptors != nil {
-		var found bool
-		found, err = s.askDescriptors(out)
-		applied = applied || found
+	if x != nil {
+		x.begin(s)
 	}
-	if err == nil && !applied && s.hasDefault {
-		_, err = s.askRules(out, true)
-	}
-	if err != nil {
+	if err := s.askAll(out); err != nil {
 		out.reset()
+		if x != nil {
+			x.Rules = x.known()
+		}
 		return err
 	}
 	if out.Ban != nil {
 		out.clearAsks()
 		out.clearDescriptors()
+		if x != nil {
+			x.Ban, x.Rules, x.Descriptors = out.Ban, nil, nil
+		}
 	}
 	return nil
 }
 
+// askAll adds the asks of all rules: the default ones last.
+func (s *Set) askAll(out *Matches) error {
+	applied, err := s.askRules(out, false)
+	if err == nil && out.evaluation.in.Descriptors != nil {
+		var found bool
+		found, err = s.askDescriptors(out)
+		applied = applied || found
+	}
+	switch {
+	case err != nil || !s.hasDefault:
+	case !applied:
+		_, err = s.askRules(out, true)
+	case out.Explanation != nil:
+		out.Explanation.passOver(s)
+	}
+	return err
+}
+
 // AsksContext is Asks, but stops between two rules when ctx ends. The error is the cause then.
 func (s *Set) AsksContext(ctx context.Context, in *Input, out *Matches) error {
-	out.evaluation.stop = ctx.Done()
+	out.evaluation.ctx, out.evaluation.stop = ctx, ctx.Done()
 	err := s.Asks(in, out)
-	out.evaluation.stop = nil
+	out.evaluation.ctx, out.evaluation.stop = nil, nil
 	if errors.Is(err, errStopped) {
 		return context.Cause(ctx)
 	}
@@ -147,7 +179,7 @@ var errStopped = errors.New("the context has ended")
 // askRules adds the asks of the default rules, or of all others; applied: an enforced one applies.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
-	for _, r := range s.written() {
+	for i, r := range s.written() {
 		if r.Mode == Off || r.Default != byDefault {
 			continue
 		}
@@ -155,7 +187,8 @@ func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 			return applied, errStopped
 		}
 		before := len(out.Asks)
-		ok, err := r.asks(out)
+		e := out.Explanation.of(i)
+		ok, err := r.asks(out, e)
 		switch {
 		case r.Mode == Enforce:
 			if err != nil {
@@ -165,28 +198,45 @@ func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 		case err != nil || inShadow+len(out.Asks)-before > stint.MaxAsks:
 			out.Asks, out.Rules = out.Asks[:before], out.Rules[:before]
 			out.Unread = append(out.Unread, r)
+			if e != nil {
+				*e = whyUnread(err)
+			}
 		default:
 			inShadow += len(out.Asks) - before
+		}
+		if e != nil {
+			out.Explanation.explained(i, r, ok)
 		}
 	}
 	return applied, nil
 }
 
-func (r *Rule) asks(out *Matches) (applies bool, err error) {
-	if r.skipsPreflight(out.evaluation.in) {
-		ban, left := r.banOfPreflight(&out.evaluation)
+// asks adds the asks of r, and fills e, if it is not nil, with the reasons.
+func (r *Rule) asks(out *Matches, e *RuleExplanation) (applies bool, err error) {
+	ev := &out.evaluation
+	if r.skipsPreflight(ev.in) {
+		ban, left := r.banOfPreflight(ev)
 		if ban != nil {
 			out.banned(r, ban, left)
 		}
+		if e != nil {
+			e.Why = "the request is a CORS preflight, and the rule does not say preflights: true"
+		}
 		return ban != nil, nil
 	}
-	if ok, err := r.matches(&out.evaluation); err != nil {
+	if ok, err := r.matches(ev); err != nil {
 		return false, r.unmatched(err)
 	} else if !ok {
+		if e != nil {
+			e.Why, e.Needs = r.match.WhyFalse(ev.context(), &ev.scope), r.match.Needs(&ev.scope)
+		}
 		return false, nil
 	}
 	var f found
-	if err := r.find(&out.evaluation, &f); err != nil || !f.applies {
+	if err := r.find(ev, &f); err != nil || !f.applies {
+		if e != nil && err == nil {
+			e.Why, e.Needs = r.whyKeyless(ev)
+		}
 		return false, err
 	}
 	if f.ban != nil {
@@ -201,12 +251,16 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 			}
 			continue
 		}
-		ask, err := r.ask(&out.evaluation, &f, l)
+		ask, err := r.ask(ev, &f, l)
 		if err != nil {
 			return false, err
 		}
 		out.Asks = append(out.Asks, ask)
 		out.Rules = append(out.Rules, r)
+	}
+	if e != nil {
+		r.explain(ev, &f, e)
+		e.First, e.Asks = before, slices.Clone(out.Asks[before:])
 	}
 	if len(out.Asks) == before && r.Penalty != nil {
 		out.Asks = append(out.Asks, r.askBan(&f))

@@ -29,7 +29,7 @@ func (s *Set) askDescriptors(out *Matches) (applied bool, err error) {
 	if tree == nil {
 		return false, nil
 	}
-	replaces := false
+	replaces, unread := false, len(out.Unread)
 	for i := range d.List {
 		m := &out.Descriptors[i]
 		s.findDescriptor(tree, &d.List[i], m)
@@ -51,6 +51,9 @@ func (s *Set) askDescriptors(out *Matches) (applied bool, err error) {
 			m.Limit, m.Ask = nil, -1
 		}
 		applied = applied || m.Rule.Mode == Enforce && !m.Replaced
+	}
+	if out.Explanation != nil {
+		return applied, s.explainDescriptors(out, unread)
 	}
 	return applied, nil
 }

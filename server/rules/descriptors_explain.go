@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,15 +10,11 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// explainDescriptors adds to x the rules that the descriptors of a call find, by the functions that
-// Asks uses. applies is an enforced one, beside which default rules do not apply; nil: there is none.
-func (s *Set) explainDescriptors(x *Explanation, m *Matches) (applies *Rule, err error) {
-	call := m.evaluation.in.Descriptors
-	before := len(m.Unread)
-	if _, err := s.askDescriptors(m); err != nil {
-		return nil, err
-	}
-	x.Descriptors = m.Descriptors
+// explainDescriptors adds to the explanation the rules that the descriptors of a call have found. before is how
+// many rules were unread until then.
+func (s *Set) explainDescriptors(m *Matches, before int) error {
+	x, call := m.Explanation, m.evaluation.in.Descriptors
+	x.Descriptors = slices.Clone(m.Descriptors)
 	tree := s.trees.Domain(call.Domain)
 	for i := range call.List {
 		match := &m.Descriptors[i]
@@ -29,7 +26,8 @@ func (s *Set) explainDescriptors(x *Explanation, m *Matches) (applies *Rule, err
 		}
 		r := match.Rule
 		if m.BanRule == r {
-			return r, nil
+			x.applies = cmp.Or(x.applies, r)
+			return nil
 		}
 		if slices.ContainsFunc(m.Descriptors[:i], func(other DescriptorMatch) bool {
 			return other.Rule == r && other.Key == match.Key && other.Ask == match.Ask && other.GiveBack == match.GiveBack
@@ -49,18 +47,18 @@ func (s *Set) explainDescriptors(x *Explanation, m *Matches) (applies *Rule, err
 		default:
 			e.Applies = true
 			if err := m.explainAsk(match, &e); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		if r.Mode == Enforce && !match.Replaced && applies == nil { // also if it is unlimited, as in askDescriptors
-			applies = r
+		if r.Mode == Enforce && !match.Replaced && x.applies == nil { // also if it is unlimited, as in askDescriptors
+			x.applies = r
 		}
 		if r.Mode == Shadow {
 			e.Why += "; mode shadow, so it refuses nothing"
 		}
 		x.Rules = append(x.Rules, e)
 	}
-	return applies, nil
+	return nil
 }
 
 // offRule is the index of the rule in mode off that a descriptor finds; -1: none.
@@ -84,6 +82,7 @@ func (m *Matches) explainAsk(match *DescriptorMatch, e *RuleExplanation) error {
 	if match.Ask < 0 {
 		return nil
 	}
+	e.First = match.Ask
 	asks := m.Asks[match.Ask:]
 	if r.Descriptor.overrides != nil {
 		asks = asks[:1] // others are of other limits

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 
@@ -14,6 +15,7 @@ type evaluation struct {
 	in     *Input
 	client netip.Addr      // in.Addr as clients are compared and counted
 	cost   int64           // that the caller says
+	ctx    context.Context // for explanations; nil: none
 	stop   <-chan struct{} // closed when nobody waits for the result any more; nil: never
 
 	scope                   expr.Scope
@@ -50,6 +52,13 @@ func (ev *evaluation) close() {
 }
 
 func (ev *evaluation) knowsBody() bool { return ev.in.Request != nil && ev.in.Request.Body != nil }
+
+func (ev *evaluation) context() context.Context {
+	if ev.ctx == nil {
+		return context.Background()
+	}
+	return ev.ctx
+}
 
 func (ev *evaluation) stopped() bool {
 	select {

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,6 +25,8 @@ type Explanation struct {
 	Rules []RuleExplanation
 	// Descriptors has an element for each descriptor of a call of Envoy's service.
 	Descriptors []DescriptorMatch
+
+	applies *Rule // the first that is enforced and applies
 }
 
 // RuleExplanation says whether and how a rule applies to a request.
@@ -48,142 +49,69 @@ type RuleExplanation struct {
 	Tier     string
 	Override *Override
 	Asks     []stint.Ask
+	First    int // the index of Asks[0] in Matches.Asks
 }
 
-// Explain explains step by step what Asks finds for in. An error wraps stint.ErrRequest, or the cause of
-// ctx's end; the Explanation then has everything found so far. Explain costs much more than Asks: it compiles
-// the parts of expressions that did not match.
+// Explain explains step by step what Asks finds for in; see Matches.Explanation. An error wraps
+// stint.ErrRequest, or the cause of ctx's end; the Explanation then has everything found so far.
 func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
-	x := Explanation{Enabled: s.Enabled}
-	if !s.Enabled {
-		return x, nil
-	}
-	if err := s.check(in); err != nil {
-		return x, err
-	}
-	var m Matches
-	ev := &m.evaluation
-	ev.open(s, in)
-	list, entry, err := s.listed(ev)
-	if err != nil {
-		return x, err
-	}
-	if list != Unlisted {
-		x.List, x.Entry = list, entry.String()
-		return x, nil
-	}
-	if x.Ban, _ = s.bans.longest(ev.client, s.instance); x.Ban != nil {
-		return x, nil
-	}
+	var x Explanation
+	err := s.AsksContext(ctx, in, &Matches{Explanation: &x})
+	return x, err
+}
+
+// begin makes x ready for the rules of s.
+func (x *Explanation) begin(s *Set) {
 	x.Rules = make([]RuleExplanation, len(s.written()))
-	if err := s.explainRules(ctx, &x, &m); err != nil {
-		x.Rules = x.known()
-		return x, err
-	}
-	if m.Ban != nil {
-		x.Ban, x.Rules, x.Descriptors = m.Ban, nil, nil
-	}
-	return x, nil
-}
-
-// explainRules looks at the rules in the order of askRules: the default ones last.
-func (s *Set) explainRules(ctx context.Context, x *Explanation, m *Matches) error {
-	var other *Rule // that applies and is enforced
-	for _, byDefault := range []bool{false, true} {
-		for i, r := range s.written() {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if r.Default != byDefault {
-				continue
-			}
-			e := RuleExplanation{Why: "default, and another rule applies: " + nameOfRule(other)}
-			if !byDefault || other == nil || r.Mode == Off {
-				var err error
-				switch e, err = s.explainRule(ctx, i, m); {
-				case err == nil:
-				case r.Mode == Shadow:
-					e = RuleExplanation{Why: "mode shadow, so that it refuses nothing, and the request is malformed for it: " + expr.Clip(err.Error())}
-				default:
-					return err
-				}
-			}
-			e.Rule = r
-			x.Rules[i] = e
-			if !byDefault && other == nil && r.Mode == Enforce && (e.Applies || m.BanRule == r) {
-				other = r
-			}
-		}
-		if !byDefault && m.evaluation.in.Descriptors != nil {
-			found, err := s.explainDescriptors(x, m)
-			if err != nil {
-				return err
-			}
-			other = cmp.Or(other, found)
+	for i, r := range s.written() {
+		if r.Mode == Off {
+			x.Rules[i] = RuleExplanation{Rule: r, Why: s.whyOff(i)}
 		}
 	}
-	return nil
 }
 
-func nameOfRule(r *Rule) string {
-	if r == nil {
-		return ""
+// of is where the i-th rule is explained; nil: nothing is.
+func (x *Explanation) of(i int) *RuleExplanation {
+	if x == nil {
+		return nil
 	}
-	return r.Name
+	return &x.Rules[i]
+}
+
+// explained records that the i-th rule was explained, and whether it applies or has a ban.
+func (x *Explanation) explained(i int, r *Rule, applies bool) {
+	x.Rules[i].Rule = r
+	if applies && r.Mode == Enforce && x.applies == nil {
+		x.applies = r
+	}
+}
+
+// passOver explains the default rules, if another rule applies.
+func (x *Explanation) passOver(s *Set) {
+	for i, r := range s.written() {
+		if r.Default && r.Mode != Off {
+			x.Rules[i] = RuleExplanation{Rule: r, Why: "default, and another rule applies: " + x.applies.Name}
+		}
+	}
 }
 
 func (x *Explanation) known() []RuleExplanation {
 	return slices.DeleteFunc(x.Rules, func(e RuleExplanation) bool { return e.Rule == nil })
 }
 
-// explainRule takes the steps of Rule.asks, by the same functions.
-func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanation, error) {
-	var e RuleExplanation
-	r, ev := s.Rules[i], &m.evaluation
-	if r.Mode == Off {
-		e.Why = s.whyOff(i)
-		return e, nil
+// whyUnread explains a rule in shadow mode that asks nothing, because of err or, if that is nil, because the
+// rules before it ask stint.MaxAsks limits already.
+func whyUnread(err error) RuleExplanation {
+	if err == nil {
+		return RuleExplanation{Why: "mode shadow, and the rules in shadow mode before it ask as many limits as one call can"}
 	}
-	if r.skipsPreflight(ev.in) {
-		if ban, left := r.banOfPreflight(ev); ban != nil {
-			m.banned(r, ban, left)
-		}
-		e.Why = "the request is a CORS preflight, and the rule does not say preflights: true"
-		return e, nil
-	}
-	ok, err := r.matches(ev)
-	if err != nil {
-		return e, r.unmatched(err)
-	}
-	if !ok {
-		e.Why, e.Needs = r.match.WhyFalse(ctx, &ev.scope), r.match.Needs(&ev.scope)
-		return e, nil
-	}
-	var f found
-	if err := r.find(ev, &f); err != nil {
-		return e, err
-	}
-	if !f.applies {
-		e.Why, e.Needs = r.whyKeyless(ev)
-		return e, nil
-	}
-	if f.ban != nil {
-		m.banned(r, f.ban, f.banLeft)
-		return e, nil
-	}
+	return RuleExplanation{Why: "mode shadow, so that it refuses nothing, and the request is malformed for it: " + expr.Clip(err.Error())}
+}
+
+// explain explains that r applies, with what it has found.
+func (r *Rule) explain(ev *evaluation, f *found, e *RuleExplanation) {
 	e.Applies, e.Why = true, r.whyApplies(f.key)
 	e.Key, e.Cost, e.CostBy, e.Tier, e.Override = Key(f.key), f.cost, r.estimatedBy(ev), f.tier, f.override
-	for _, l := range f.limits {
-		if r.spares(&f, l) {
-			continue
-		}
-		ask, err := r.ask(ev, &f, l)
-		if err != nil {
-			return e, err
-		}
-		e.Asks = append(e.Asks, ask)
-	}
-	return e, nil
 }
 
 func (s *Set) whyOff(i int) string {
