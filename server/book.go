@@ -11,7 +11,7 @@ import (
 )
 
 // book is where requests are counted, and where what they took is given back: the store of the instance
-// (inStore), or the memory of a preview (trial).
+// (inStore), the memory of a preview (trial), or nowhere, for an explanation (look).
 type book interface {
 	// take asks about the groups of all, and puts the answers into them. shadows reports whether to wait for
 	// the answers of rules in shadow mode.
@@ -26,6 +26,22 @@ type book interface {
 	releaseShadows(ctx context.Context, t *evaluation, at time.Time)
 	// failed reports that something was not charged or given back.
 	failed(what string, err error)
+}
+
+// decideBy decides the one request of an evaluation that is planned, without the bounds and effects of an
+// instance, at that instant (zero: now): in a preview or an explanation. The error is why it cannot be decided.
+func decideBy(ctx context.Context, b book, one []evaluation, at time.Time) error {
+	t := &one[0]
+	b.take(ctx, one, true)
+	for i := range t.groups {
+		if err := t.groups[i].answer.Err; err != nil && err != errNotAskedNow {
+			return err
+		}
+	}
+	t.conclude()
+	t.settle(ctx, b, at)
+	t.Kind = KindOf(&t.Verdict, t.err)
+	return t.err
 }
 
 // inStore is the book of decisions and simulations: the store, behind the layers of this instance.

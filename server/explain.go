@@ -11,6 +11,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/lookup"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -53,15 +54,17 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 		s.calls.set(&call)
 		with.Descriptors, in = &call, &with
 	}
-	if a := set.Ambiguous(in) &^ s.settings.AllowAmbiguous; a != 0 {
-		return nil, ambiguous(a)
+	one := [1]evaluation{{in: in}}
+	t := &one[0]
+	if in.Request != nil {
+		t.maxDelay = s.settings.MaxDelay
 	}
-	e, err := set.Explain(ctx, in)
-	if err != nil {
-		return nil, err
+	e := new(rules.Explanation)
+	if t.find(ctx, &served{Set: set}, &rules.Matches{Explanation: e}, time.Time{}, s.settings.AllowAmbiguous); t.err != nil {
+		return nil, t.err
 	}
 	x := &explanation{}
-	x.Outcome = stint.Allowed.String()
+	x.Outcome = kind.Allowed.Answer()
 	switch {
 	case !e.Enabled:
 		x.say("Limits are switched off: everything passes.")
@@ -71,37 +74,93 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 		x.say("The request is on the safelist, so no rule applies: %s.", e.Entry)
 		return x, nil
 	case e.List == rules.Blocked:
-		x.Outcome, x.List, x.Entry = e.List.String(), e.List.Name(), e.Entry
+		x.Outcome, x.List, x.Entry = kind.Blocked.Answer(), e.List.Name(), e.Entry
 		x.say("The request is on the blocklist: %s.", e.Entry)
 		return x, nil
 	case e.Ban != nil:
-		x.Outcome, x.Rule = stint.Banned.String(), e.Ban.Rule
+		x.Outcome, x.Rule = kind.Banned.Answer(), e.Ban.Rule
 		x.say("%s", banWords(e.Ban))
 		return x, nil
 	}
 	x.sayClaims(s, in)
 	x.sayDescriptors(set, in.Descriptors, e.Descriptors)
-	v := s.lookup.View(ctx)
-	defer v.Close()
+	b := &look{view: s.lookup.View(ctx)}
+	defer b.view.Close()
+	err := decideBy(ctx, b, one[:], time.Time{})
+	if err != nil && !errors.Is(err, lookup.ErrDenied) {
+		return nil, err
+	}
 	for i := range e.Rules {
-		r, err := explainRule(v, &e.Rules[i])
+		r, err := explainRule(b, &e.Rules[i])
 		if err != nil {
 			return nil, err
 		}
 		x.rules = append(x.rules, *r)
 	}
-	if x.CountedBy = v.CountedBy(); v.StoreError() != nil {
-		x.say("The store does not answer, so this shows what this instance knows, with its share of each limit: %s.", v.StoreError())
+	if x.CountedBy = b.view.CountedBy(); b.view.StoreError() != nil {
+		x.say("The store does not answer, so this shows what this instance knows, with its share of each limit: %s.", b.view.StoreError())
 	}
 	for i := range x.rules {
 		x.Words = append(x.Words, x.rules[i].words()...)
 	}
-	if err := x.conclude(ctx, s, set, v, in); err != nil {
-		return nil, err
+	if err != nil {
+		x.deny(t)
+	} else {
+		x.conclude(t)
 	}
 	x.tellNeeds(in, e.Rules)
 	return x, nil
 }
+
+// look is the book of explanations. It looks at the store, or at the counts of this instance, and takes
+// nothing.
+type look struct {
+	view   *lookup.View
+	states []stint.Decision // how each ask of the evaluation stands
+}
+
+// take is for book. All is read at one time from one place: if the store fails meanwhile, from this instance.
+func (l *look) take(_ context.Context, all []evaluation, _ bool) {
+	before := l.view.StoreError()
+	l.tryAll(&all[0])
+	if before == nil && l.view.StoreError() != nil {
+		l.tryAll(&all[0])
+	}
+}
+
+func (l *look) tryAll(t *evaluation) {
+	l.states = make([]stint.Decision, len(t.asks))
+	for i := range t.groups {
+		g := &t.groups[i]
+		states := make([]stint.Decision, len(g.request.Asks))
+		a := &g.answer
+		if a.Decision, a.Err = l.view.Try(&g.request, states, a.Each); g.inShadow() && errors.Is(a.Err, lookup.ErrDenied) {
+			a.Err = errNotAskedNow
+		}
+		if g.places == nil {
+			l.states = states
+		}
+		for j, place := range g.places {
+			l.states[place] = states[j]
+		}
+	}
+}
+
+// refund is for book.
+func (l *look) refund(context.Context, *stint.Request, bool) error { return nil }
+
+// hold is for book.
+func (l *look) hold(_ context.Context, _ time.Time, calls []stint.HoldCall) {
+	for i := range calls {
+		calls[i].Err = errNotAskedNow
+	}
+}
+
+// releaseShadows is for book.
+func (l *look) releaseShadows(context.Context, *evaluation, time.Time) {}
+
+// failed is for book.
+func (l *look) failed(string, error) {}
 
 // tellNeeds adds that an HTTP request needs a known client to be decided. A check of an operation may have
 // none.
@@ -110,7 +169,7 @@ func (x *explanation) tellNeeds(in *rules.Input, all []rules.RuleExplanation) {
 	needs := func(e rules.RuleExplanation) bool {
 		return e.Rule.Mode == rules.Enforce && slices.Contains(e.Needs, client)
 	}
-	if in.Request == nil || x.Outcome != stint.Allowed.String() || !slices.ContainsFunc(all, needs) {
+	if in.Request == nil || x.Outcome != kind.Allowed.Answer() || !slices.ContainsFunc(all, needs) {
 		return
 	}
 	x.Needs, x.Outcome = []string{client}, "unknown"
@@ -159,8 +218,8 @@ func (x *explanation) sayDescriptors(set *rules.Set, call *rules.Descriptors, fo
 	}
 }
 
-// explainRule reads the state of the rule's key.
-func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, error) {
+// explainRule adds the state of the rule's key.
+func explainRule(l *look, e *rules.RuleExplanation) (*explainedRule, error) {
 	r := &explainedRule{from: e.Rule}
 	r.Name, r.Mode, r.Applies, r.Why = e.Rule.Name, e.Rule.Mode.String(), e.Applies, e.Why
 	if !e.Applies {
@@ -170,11 +229,11 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 	if e.Override != nil {
 		r.Override = &adminapi.Override{Override: *e.Override}
 	}
-	if err := explainLimits(v, r, e.Asks); err != nil {
-		return nil, err
+	for i := range e.Asks {
+		r.addLimit(l.view, &e.Asks[i], l.states[e.First+i])
 	}
 	p := e.Rule.Penalty
-	if v.StoreError() != nil && e.Rule.OnStoreError != stint.OnErrorLocal {
+	if l.view.StoreError() != nil && e.Rule.OnStoreError != stint.OnErrorLocal {
 		r.policy = e.Rule.OnStoreError
 		return r, nil // neither limits nor penalties are used
 	}
@@ -182,33 +241,23 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 		return r, nil
 	}
 	var err error
-	if r.record, err = v.Record(string(e.Key), p); err != nil {
+	if r.record, err = l.view.Record(string(e.Key), p); err != nil {
 		return nil, err
 	}
 	r.BanLeft = r.record.BanLeft.Microseconds()
 	return r, nil
 }
 
-func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
-	if len(asks) == 0 { // it only looks for bans
-		return nil
+// addLimit adds how the key of an ask stands.
+func (r *explainedRule) addLimit(v *lookup.View, a *stint.Ask, d stint.Decision) {
+	if !isShadow(r.from) {
+		refuseSpent(r.from, a, &d)
 	}
-	out := make([]stint.Decision, len(asks))
-	if err := v.Look(&stint.Request{Asks: asks}, out); err != nil {
-		return err
+	j := adminapi.ExplainedLimit{LimitState: v.Limit(&d), Cost: a.Units(), Allowed: d.Allowed, Busy: d.Busy, RetryAfter: d.RetryAfter.Microseconds()}
+	if d.RetryAfter == stint.Never {
+		j.RetryAfter = never
 	}
-	for i := range out {
-		d := &out[i]
-		if !isShadow(r.from) {
-			refuseSpent(r.from, &asks[i], d)
-		}
-		j := adminapi.ExplainedLimit{LimitState: v.Limit(d), Cost: asks[i].Units(), Allowed: d.Allowed, Busy: d.Busy, RetryAfter: d.RetryAfter.Microseconds()}
-		if d.RetryAfter == stint.Never {
-			j.RetryAfter = never
-		}
-		r.Limits = append(r.Limits, j)
-	}
-	return nil
+	r.Limits = append(r.Limits, j)
 }
 
 // words describes the rule's treatment of the request.
@@ -310,51 +359,26 @@ func spell(us int64) string {
 	return (time.Duration(us) * time.Microsecond).Round(time.Millisecond).String()
 }
 
-// conclude sets the result: it feeds the present state of limits and records into the pipeline of decisions.
-func (x *explanation) conclude(ctx context.Context, s *Server, set *rules.Set, v *lookup.View, in *rules.Input) error {
-	t := evaluation{in: in}
-	if in.Request != nil {
-		t.maxDelay = s.settings.MaxDelay
-	}
-	t.find(ctx, &served{Set: set}, new(rules.Matches), time.Time{}, s.settings.AllowAmbiguous)
-	if t.err != nil {
-		return t.err
-	}
-	for i := range t.groups {
-		g := &t.groups[i]
-		a := &g.answer
-		if g.inShadow() {
-			a.Err = errNotAskedNow
-			continue
-		}
-		if a.Decision, a.Err = v.Try(&g.request, a.Each); errors.Is(a.Err, lookup.ErrDenied) {
-			x.deny(&t)
-			return nil
-		}
-		if a.Err != nil {
-			return a.Err
-		}
-	}
-	t.conclude()
+// conclude says how t is decided.
+func (x *explanation) conclude(t *evaluation) {
 	x.concluded = t.Verdict
-	x.sayQuotas(&t)
+	x.sayQuotas(t)
 	if t.Allowed {
 		x.say("It would be allowed.")
-		return nil
+		return
 	}
-	x.Outcome = t.Outcome.String()
+	x.Outcome = t.Kind.Answer()
 	if t.Rule != nil {
 		x.Rule = t.Rule.Name
 	}
 	x.say("It would be refused (%s) by rule %s.", x.Outcome, x.Rule)
-	return nil
 }
 
 // deny says that a rule denies because the store does not answer.
 func (x *explanation) deny(t *evaluation) {
 	for i := range t.asks {
 		if r := t.Rules[i]; t.asks[i].OnError == stint.OnErrorDeny && !isShadow(r) {
-			x.Outcome, x.Rule = "undecided", r.Name
+			x.Outcome, x.Rule = kind.Undecided.Answer(), r.Name
 			x.say("It would get 503: rule %s denies while the store does not answer.", r.Name)
 			return
 		}

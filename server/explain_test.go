@@ -12,7 +12,11 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/rulestest"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // An explanation says why in whole sentences: of lists and switches, of bans by hand, and of how the
@@ -142,15 +146,91 @@ func (f *failsFrom) Take(ctx context.Context, r *stint.Request, out []stint.Deci
 	return f.Store.Take(ctx, r, out)
 }
 
-// A rule that denies without the store is explained as that, whenever the store fails.
+// A rule that denies without the store is explained as that, whenever the store fails. Each key is looked at
+// once.
 func TestExplainWhileTheStoreFails(t *testing.T) {
 	f := &failsFrom{Store: new(stint.Memory)}
-	s := newServer(t, `rules: [{name: a, key: '"all"', limits: [5 per 1h], on_store_error: deny}]`, over(f))
-	for n := int64(1); n <= 2; n++ {
+	s := newServer(t, `rules: [{name: a, key: '"all"', limits: [5 per 1h], on_store_error: deny}, {name: b, key: client.ip, limits: [9 per 1h]}]`, over(f))
+	for n := int64(1); n <= 3; n++ {
 		f.calls.Store(0)
 		f.n.Store(n)
-		if x, err := s.Explain(t.Context(), from("192.0.2.1")); err != nil || x.Outcome != "undecided" {
+		want := "undecided"
+		if n == 3 {
+			want = "allowed"
+		}
+		if x, err := s.Explain(t.Context(), from("192.0.2.1")); err != nil || x.Outcome != want {
 			t.Errorf("gone from call %d: %s, %v: %q", n, x.Outcome, err, x.Words)
 		}
+		if got := f.calls.Load(); got > 2 {
+			t.Errorf("gone from call %d: %d calls for two keys", n, got)
+		}
 	}
+}
+
+// Whatever happens while an explanation looks at the store, its numbers and its conclusion are of one instant:
+// it says that a request would be refused if, and only if, it shows a limit or a ban that refuses it.
+func TestExplainIsOfOneInstant(t *testing.T) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 15
+	}
+	refused := 0
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) {
+			scenario := rulestest.Draw(seed)
+			memory := new(stint.Memory)
+			meanwhile, first, now := map[int]func(){}, 0, 0
+			f := &limittest.Faulty{Store: memory, Fault: func(n int) limittest.Fault {
+				if now = n; meanwhile[n-first] != nil {
+					meanwhile[n-first]()
+				}
+				return limittest.Fault{}
+			}}
+			p := newPlay(t, scenario, over(f))
+			for i := range scenario.Steps {
+				step := &scenario.Steps[i]
+				time.Sleep(step.After)
+				in, err := server.ReadInput([]byte(step.Body))
+				if step.Do != rulestest.Check || err != nil || strings.Contains(step.Body, "domain") {
+					p.do(step)
+					continue
+				}
+				var plan rules.Matches
+				if p.s.Rules().Asks(in, &plan) == nil {
+					meanwhile[1+i%5] = func() { exhaust(t, memory, plan.Asks) }
+				}
+				first = now
+				x, err := p.s.Explain(t.Context(), in)
+				clear(meanwhile)
+				if err == nil && len(x.Rules) > 0 && x.Rule != "" != showsRefusal(x) {
+					t.Fatalf("at step %d of seed %d, %s: %q\n%s", i, seed, step.Body, x.Words, scenario)
+				}
+				if err == nil && x.Rule != "" {
+					refused++
+				}
+			}
+		})
+	}
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+}
+
+// exhaust charges what is asked until it is gone.
+func exhaust(t *testing.T, memory *stint.Memory, all []stint.Ask) {
+	for _, a := range all {
+		if a.Limit == nil || a.Limit.Spec().Algorithm == stint.InFlight {
+			continue
+		}
+		if _, err := stint.NewLimiter(memory).Charge(t.Context(), a.Key, a.Limit, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// showsRefusal reports whether x shows a limit or a ban of an enforced rule that refuses.
+func showsRefusal(x *adminapi.Explanation) bool {
+	return slices.ContainsFunc(x.Rules, func(r adminapi.ExplainedRule) bool {
+		return r.Mode == "enforce" && r.Applies && (r.BanLeft > 0 || slices.ContainsFunc(r.Limits, func(l adminapi.ExplainedLimit) bool { return !l.Allowed }))
+	})
 }

@@ -123,13 +123,13 @@ type play struct {
 	held map[string]string // by the names of holds, the holds that the server gave
 }
 
-func newPlay(t testing.TB, scenario *rulestest.Scenario) *play {
+func newPlay(t testing.TB, scenario *rulestest.Scenario, options ...func(*server.Config)) *play {
 	set, err := scenario.Set()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// No delay is too long, because Explain is about the gateway, which delays, and /v1/check is not.
-	s := newServer(t, "rules: []", func(c *server.Config) { c.Rules, c.Settings.MaxDelay = set, 10_000*time.Hour })
+	s := newServer(t, "rules: []", append(options, func(c *server.Config) { c.Rules, c.Settings.MaxDelay = set, 10_000*time.Hour })...)
 	return &play{t, s, s.Admin(), map[string]string{}}
 }
 

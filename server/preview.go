@@ -150,7 +150,7 @@ type trial struct {
 	matches rules.Matches
 	counts  adminapi.PreviewCounts
 	refused map[string]int64 // by rule
-	err     error            // why it can decide no more
+	err     error            // of what should have been charged or given back
 }
 
 func newTrial(set *rules.Set) *trial {
@@ -180,14 +180,10 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 	if t.err != nil {
 		return tried{}, t.err
 	}
-	if p.take(ctx, one[:], true); p.err != nil {
-		return tried{}, p.err
+	if err := decideBy(ctx, p, one[:], at); err != nil || p.err != nil {
+		return tried{}, errors.Join(err, p.err)
 	}
-	t.conclude()
-	if t.settle(ctx, p, at); p.err != nil {
-		return tried{}, p.err
-	}
-	result := tried{allowed: t.Allowed, outcome: KindOf(&t.Verdict, nil).Answer()}
+	result := tried{allowed: t.Allowed, outcome: t.Kind.Answer()}
 	if !t.Allowed && t.Rule != nil {
 		result.rule = t.Rule.Name
 	}
@@ -206,10 +202,7 @@ func (p *trial) take(ctx context.Context, all []evaluation, _ bool) {
 		for j := range t.groups {
 			g := &t.groups[j]
 			a := &g.answer
-			if a.Decision, a.Err = p.limiter.Take(ctx, &g.request, a.Each); a.Err != nil {
-				p.err = a.Err
-				return
-			}
+			a.Decision, a.Err = p.limiter.Take(ctx, &g.request, a.Each)
 			if g.inShadow() && refused(a) {
 				p.hold(ctx, g.request.At, t.charges(g, nil))
 			}

@@ -39,6 +39,13 @@ type View struct {
 	ctx   context.Context
 	close context.CancelFunc
 	err   error // why the store is not called (any more); nil: it is
+	// records are those that were read. Each is read once.
+	records map[record]stint.Record
+}
+
+type record struct {
+	key     string
+	penalty *stint.Penalty
 }
 
 // View is a View that calls the store, unless that is known not to decide. Close it.
@@ -63,7 +70,7 @@ func (v *View) turn(err error) bool {
 	if !v.Fleet.IsLayered() || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, fleet.ErrBroken) {
 		return false
 	}
-	v.err = err
+	v.err, v.records = err, nil
 	return true
 }
 
@@ -78,23 +85,26 @@ func (v *View) Look(r *stint.Request, out []stint.Decision) error {
 	return v.Fleet.Look(r, out)
 }
 
-// Try returns the answer that Take of the store would give now. It takes nothing and counts no violation. If
-// the store does not answer, asks are decided by their OnError; an error wraps ErrDenied if that denies.
-func (v *View) Try(r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	before := v.err
-	d, err := v.try(r, out)
-	if before == nil && v.err != nil { // data read from the store before it failed does not fit the rest
-		d, err = v.try(r, out)
-	}
-	return d, err
-}
-
 // ErrDenied says that an ask denies while the store does not answer.
 var ErrDenied = errors.New("the store does not answer, and a rule has on_store_error: deny")
 
-func (v *View) try(r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	if err := v.lookAll(r, out); err != nil {
+// Try returns the answer that Take of the store would give now. It takes nothing and counts no violation. It
+// stores how each ask stands in states, and how it is decided in out. If the store does not answer, asks are
+// decided by their OnError; the error is ErrDenied if that denies. If StoreError changes meanwhile, what was
+// read before does not fit the rest.
+func (v *View) Try(r *stint.Request, states, out []stint.Decision) (stint.Decision, error) {
+	if err := v.lookAll(r, states); err != nil {
 		return stint.Decision{}, err
+	}
+	for i := range r.Asks {
+		switch a := &r.Asks[i]; {
+		case v.err == nil || a.OnError == stint.OnErrorLocal:
+			out[i] = states[i]
+		case a.OnError == stint.OnErrorDeny:
+			return stint.Decision{}, ErrDenied
+		default:
+			out[i] = stint.Internal(friend.Of{}).ByPolicy(a)
+		}
 	}
 	answer, by, came, err := v.sentence(r, out)
 	if err != nil || answer.Outcome == stint.Banned {
@@ -111,8 +121,7 @@ func (v *View) try(r *stint.Request, out []stint.Decision) (stint.Decision, erro
 	return answer, nil
 }
 
-// lookAll is Look for the asks that have a limit. For asks that the store would have to decide and does not,
-// it stores the decision made in its place.
+// lookAll is Look for the asks that have a limit.
 func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
 	places := map[string][]int{} // by key, because Look must not ask several nodes of a Cluster
 	for i := range r.Asks {
@@ -134,25 +143,12 @@ func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
 			out[i] = answers[k]
 		}
 	}
-	for i := range r.Asks {
-		switch a := &r.Asks[i]; {
-		case v.err == nil || a.OnError == stint.OnErrorLocal:
-		case a.OnError == stint.OnErrorDeny:
-			return ErrDenied
-		default:
-			out[i] = stint.Internal(friend.Of{}).ByPolicy(a)
-		}
-	}
 	return nil
 }
 
 // sentence returns the longest running ban; or else the ask under whose penalty one more violation would have
 // the gravest consequence, and that consequence. nil: none of out is a violation.
 func (v *View) sentence(r *stint.Request, out []stint.Decision) (running stint.Decision, by *stint.Ask, came algo.Punishment, err error) {
-	type record struct {
-		key     string
-		penalty *stint.Penalty
-	}
 	seen := map[record]bool{}
 	for i := range r.Asks {
 		a := &r.Asks[i]
@@ -181,6 +177,21 @@ var internal = stint.Internal(friend.Of{})
 
 // Record is the state of a key under a penalty.
 func (v *View) Record(key string, p *stint.Penalty) (stint.Record, error) {
+	of := record{key, p}
+	if known, ok := v.records[of]; ok {
+		return known, nil
+	}
+	found, err := v.readRecord(key, p)
+	if err == nil {
+		if v.records == nil {
+			v.records = map[record]stint.Record{}
+		}
+		v.records[of] = found
+	}
+	return found, err
+}
+
+func (v *View) readRecord(key string, p *stint.Penalty) (stint.Record, error) {
 	if v.err == nil {
 		r, err := v.Limiter.Record(v.ctx, key, p)
 		if err == nil || !v.turn(err) {
