@@ -193,11 +193,8 @@ func (u *undoing) step(step *rulestest.Step) {
 	if !refused {
 		return
 	}
-	differ := func() string { return u.differ(before, u.counts(), u.stays(in, v, false)) }
+	differ := func() string { return u.differ(before, u.counts(), u.stays(in, v)) }
 	wrong := differ()
-	if wrong != "" && u.wrapped != nil && u.wrapped.broken {
-		wrong = u.differ(before, u.counts(), u.stays(in, v, true)) // defect 1
-	}
 	if wrong != "" && u.real {
 		await.So(func() bool { wrong = differ(); return wrong == "" }) // holds are given back in the background
 	}
@@ -262,9 +259,7 @@ func (u *undoing) decided(body string) (*rules.Input, *server.Verdict, bool) {
 //   - places in a leaky bucket that the store gave before another refused: requests behind may have them already;
 //   - in a call of Envoy's service, what was used before the call: the units of descriptors with more than one;
 //   - in such a call with Each, what other descriptors took. What they refunded is not compared.
-//
-// broken means that the body of a request behind Wrap was broken.
-func (u *undoing) stays(in *rules.Input, v *server.Verdict, broken bool) map[heldAs]int64 {
+func (u *undoing) stays(in *rules.Input, v *server.Verdict) map[heldAs]int64 {
 	all := map[heldAs]int64{}
 	each := in != nil && in.Descriptors.Each
 	for i := range u.calls.taken {
@@ -275,7 +270,7 @@ func (u *undoing) stays(in *rules.Input, v *server.Verdict, broken bool) map[hel
 			if a.Limit.Spec().Algorithm == stint.InFlight && !holds {
 				continue // it takes nothing
 			}
-			if broken && !holds || each || !holds && u.inShadow(a.Limit) || a.Limit.Spec().Algorithm == stint.LeakyBucket {
+			if each || !holds && u.inShadow(a.Limit) || a.Limit.Spec().Algorithm == stint.LeakyBucket {
 				all[heldAs{a.Key, a.Limit}] += a.Units()
 			}
 		}

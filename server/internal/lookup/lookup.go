@@ -100,6 +100,7 @@ func (v *View) Try(r *stint.Request, states, out []stint.Decision) (stint.Decisi
 		switch a := &r.Asks[i]; {
 		case v.err == nil || a.OnError == stint.OnErrorLocal:
 			out[i] = states[i]
+			limitDelay(a, &out[i])
 		case a.OnError == stint.OnErrorDeny:
 			return stint.Decision{}, ErrDenied
 		default:
@@ -121,7 +122,18 @@ func (v *View) Try(r *stint.Request, states, out []stint.Decision) (stint.Decisi
 	return answer, nil
 }
 
-// lookAll is Look for the asks that have a limit.
+// limitDelay makes of d, how a stands without its MaxDelay, the answer with it. The delay of a request is how
+// long the queue before it takes to empty.
+func limitDelay(a *stint.Ask, d *stint.Decision) {
+	if a.MaxDelay == 0 || a.Peek || a.Limit == nil || a.Limit.Spec().Algorithm != stint.LeakyBucket || d.RetryAfter == stint.Never {
+		return
+	}
+	if wait := d.ResetAfter - max(0, a.MaxDelay.Truncate(time.Microsecond)); wait > 0 { // the store counts in µs
+		d.Allowed, d.Outcome, d.RetryAfter = false, stint.Limited, max(d.RetryAfter, wait)
+	}
+}
+
+// lookAll is Look for the asks that have a limit, whatever delay they accept.
 func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
 	places := map[string][]int{} // by key, because Look must not ask several nodes of a Cluster
 	for i := range r.Asks {
@@ -134,7 +146,9 @@ func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
 	for _, of := range places {
 		looks, answers := stint.Request{At: r.At}, make([]stint.Decision, len(of))
 		for _, i := range of {
-			looks.Asks = append(looks.Asks, r.Asks[i])
+			a := r.Asks[i]
+			a.MaxDelay = 0
+			looks.Asks = append(looks.Asks, a)
 		}
 		if err := v.Look(&looks, answers); err != nil {
 			return err
