@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
@@ -19,7 +20,7 @@ const (
 // String is "unlisted", "safe" or "blocked".
 func (l List) String() string { return nameOf(listNames[:], uint8(l)) }
 
-var listNames = [...]string{"unlisted", "safe", "blocked"}
+var listNames = [...]string{"unlisted", kind.Safe.String(), kind.Blocked.String()}
 
 // Name is the list's name in files: "safelist" or "blocklist"; empty for Unlisted.
 func (l List) Name() string {
