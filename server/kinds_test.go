@@ -89,7 +89,7 @@ type kindSpelling struct{ places, doors, words, as, why string }
 // kindSpellings are the places that say something else than the counter. The first row that fits counts. Each
 // must be needed.
 var kindSpellings = []*kindSpelling{
-	{"request", "charge", "malformed", "malformed", "docs/traces.md: a request that cannot be read has its outcome"},
+	{"request", "charge settle renew", "malformed", "malformed", "docs/traces.md: a request that cannot be read has its outcome"},
 	{"span", "check", unreadWord, "", "nothing is decided: only the request's span says it"},
 
 	{"answer", "check list hold", "unmatched safe", "allowed", "docs/check-api.yaml: Decided.outcome; the member list has the safelist"},
