@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
+	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -149,6 +150,7 @@ type arrival struct {
 	at      time.Time // the instant of a simulation; zero: now
 	shadows bool      // the answers of rules in shadow mode are wanted
 	several bool
+	waited  time.Duration // for what is to come after the decision
 }
 
 // decideTogether decides some of them with one call of the store.
@@ -192,7 +194,7 @@ func (s *Server) contain(a *arrival, some []evaluation, stage func()) {
 		s.sampled.log(slog.LevelError, text, text, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		for i := range some {
 			if t := &some[i]; t.err == nil && (len(some) == 1 || len(t.groups) > 0) { // the others asked nothing
-				t.err = errBug
+				t.Verdict, t.err = Verdict{Kind: kind.Undecided}, errBug
 			}
 		}
 	}()
@@ -266,7 +268,9 @@ func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
 		t.err = s.admit(ctx, &t.Verdict)
 	}
 	if t.next != nil {
+		before := s.metrics.now()
 		t.err = t.next.ready(t)
+		a.waited += s.metrics.now() - before
 	}
 }
 

@@ -29,6 +29,7 @@ type event struct {
 	*evaluation
 	set   *served       // that decided
 	start time.Duration // of the decision; see metrics.now
+	took  time.Duration // without what comes after it
 }
 
 // violation is a response that counted as a violation of a rule.
@@ -64,7 +65,7 @@ func (s *Server) newWatchers() []watcher {
 
 // observe tells everyone who watches.
 func (s *Server) observe(ctx context.Context, a *arrival, t *evaluation) {
-	e := event{t, a.set, a.start}
+	e := event{t, a.set, a.start, s.metrics.now() - a.start - a.waited}
 	if !a.at.IsZero() { // a simulation
 		s.metrics.decided(ctx, e)
 		return
@@ -112,8 +113,23 @@ func (l decisionLog) decided(ctx context.Context, e event) {
 	l.to.LogAttrs(ctx, slog.LevelDebug, "decided", attrs...)
 }
 
-// Kind is what became of a request: "allowed", "limited", and so on.
+// Kind is what became of a request. String is its word in logs, metrics and traces; Answer, Status and Code
+// are what clients are told: a word, and the statuses of HTTP and gRPC.
 type Kind = kind.Kind
+
+// The kinds.
+const (
+	KindAllowed    = kind.Allowed
+	KindLimited    = kind.Limited    // a limit refused
+	KindWarned     = kind.Warned     // a limit refused, and a ban is near
+	KindBanned     = kind.Banned     // by a penalty, or by hand
+	KindSafe       = kind.Safe       // on the safelist
+	KindBlocked    = kind.Blocked    // on the blocklist
+	KindUnmatched  = kind.Unmatched  // no rule applied
+	KindOverloaded = kind.Overloaded // this instance had no room for it
+	KindUndecided  = kind.Undecided  // the store did not answer, and a rule denies then
+	KindMalformed  = kind.Malformed  // it cannot be decided, and the client is at fault
+)
 
 // KindOf is the kind of a request with this verdict, or that could not be decided because of err. Nothing else
 // concludes it from lists, outcomes, bans and errors.
@@ -130,23 +146,22 @@ func KindOf(v *Verdict, err error) Kind {
 		return kind.Blocked
 	case v.List == rules.Safe:
 		return kind.Safe
-	case v.Rule == nil && v.ByHand == nil && !v.applied:
+	case v.Allowed && v.Rule == nil && v.ByHand == nil && !v.applied:
 		return kind.Unmatched
 	}
-	return ofOutcome(v.Outcome)
+	return kindOfDecision(&v.Decision)
 }
 
-// ofOutcome is the kind of requests that a limit or a penalty decided.
-func ofOutcome(o stint.Outcome) Kind {
-	switch o {
-	case stint.Allowed:
-		return kind.Allowed
-	case stint.Limited:
-		return kind.Limited
-	case stint.Warned:
+// kindOfDecision is the kind of a request that a limit or a penalty decided. Stores that are not Stint's may
+// leave the Outcome out.
+func kindOfDecision(d *stint.Decision) Kind {
+	switch {
+	case d.Outcome == stint.Warned:
 		return kind.Warned
-	case stint.Banned:
+	case d.Outcome == stint.Banned:
 		return kind.Banned
+	case d.Allowed:
+		return kind.Allowed
 	}
-	return kind.Undecided
+	return kind.Limited
 }

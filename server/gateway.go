@@ -124,7 +124,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 }
 
 // ready is for evaluation.next. It asks for what is to be known when the response ends. A body that does not
-// arrive, or for which there is no memory, keeps the request from going on.
+// arrive, or for which there is no memory, keeps the request from going on; a refusal stands.
 func (x *exchange) ready(t *evaluation) error {
 	if t.err == nil && t.Allowed {
 		if x.ending.holds || len(x.ending.spared) > 0 {
@@ -133,7 +133,7 @@ func (x *exchange) ready(t *evaluation) error {
 		x.body.askForUsage(t.Rules, x.endpoint)
 		x.prompt = x.body.passed()
 	}
-	if x.body.failed != nil {
+	if x.body.failed != nil && (t.err != nil || t.Allowed) {
 		return x.body.failed
 	}
 	return t.err

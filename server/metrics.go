@@ -43,7 +43,7 @@ type metrics struct {
 	holdUnits    *prometheus.CounterVec // by rule, kind
 	costsUnknown *prometheus.CounterVec // by rule
 
-	noRule [kind.Kinds]prometheus.Counter // requests that no rule decided; nil: there are none of this kind
+	noRule [kind.Kinds]prometheus.Counter // requests that no rule decided; nil: they are not counted
 
 	overloadedInFlight, overloadedShare, overloadedLimit, overloadedBytes prometheus.Counter
 	connectionsRefused                                                    *prometheus.CounterVec // by listener
@@ -205,8 +205,7 @@ func newMetrics(s *Server) *metrics {
 		Help: "When the certificate of a listener, of an upstream or of the store expires, in seconds since 1970.",
 	}, []string{"listener"}))
 	for i := range m.noRule {
-		switch k := Kind(i); {
-		case k.Scope() == kind.OfNone, k == kind.Allowed, k == kind.Banned, k == kind.Limited && s.limiter != nil && s.limiter.Instance != nil:
+		if k := Kind(i); k.Scope() != kind.Uncounted {
 			m.noRule[k] = m.decisions.WithLabelValues("", k.String())
 		}
 	}
@@ -326,11 +325,11 @@ func (m *metrics) now() time.Duration { return time.Since(m.epoch) }
 
 // decided is for watcher.
 func (m *metrics) decided(ctx context.Context, e event) {
-	m.decideSeconds.Observe((m.now() - e.start).Seconds())
+	m.decideSeconds.Observe(e.took.Seconds())
 	cancelled := ctx.Err() != nil
 	for i := range e.groups {
 		g := &e.groups[i]
-		if err := g.answer.Err; g.inShadow() || err != nil && (cancelled || errors.Is(err, stint.ErrRequest)) {
+		if err := g.answer.Err; g.inShadow() || err != nil && (cancelled || errors.Is(err, stint.ErrRequest) || !g.request.At.IsZero()) {
 			continue
 		}
 		e.set.counters.fellBack(g.rules, &g.answer)

@@ -418,7 +418,7 @@ func TestMetricsAllocations(t *testing.T) {
 	set, ctx := c.set.Load(), context.Background()
 	login, try := set.Rules[0], set.Rules[1]
 	answer := stint.Answer{Each: []stint.Decision{{By: stint.ByLocal}}}
-	e := event{&evaluation{Verdict: Verdict{Kind: kind.Limited, Rule: login}}, set, 0}
+	e := event{&evaluation{Verdict: Verdict{Kind: kind.Limited, Rule: login}}, set, 0, 0}
 	if n := testing.AllocsPerRun(100, func() {
 		start := c.metrics.now()
 		c.metrics.called(c.metrics.now()-start, nil)
@@ -436,7 +436,7 @@ func TestMetricsAllocations(t *testing.T) {
 func BenchmarkMetrics(b *testing.B) {
 	c := newCounted(b, countedRules, new(stint.Memory))
 	set, ctx := c.set.Load(), context.Background()
-	e := event{&evaluation{Verdict: Verdict{Kind: kind.Allowed, Rule: set.Rules[0]}}, set, 0}
+	e := event{&evaluation{Verdict: Verdict{Kind: kind.Allowed, Rule: set.Rules[0]}}, set, 0, 0}
 	request := func() {
 		start := c.metrics.now()
 		c.metrics.called(c.metrics.now()-start, nil)

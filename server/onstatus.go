@@ -188,7 +188,8 @@ func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status 
 		s.sampled.failure("a response could not be counted as a violation", fmt.Errorf("rule %s: %w", w.rule.Name, err))
 		return
 	}
+	v := violation{*w, s.set.Load(), x.counters, s.metrics.now(), x.client, x.target.Path, x.id, status, d}
 	for _, to := range s.watchers {
-		to.violated(ctx, violation{*w, s.set.Load(), x.counters, s.metrics.now(), x.client, x.target.Path, x.id, status, d})
+		to.violated(ctx, v)
 	}
 }

@@ -224,7 +224,11 @@ func (p *trial) hold(ctx context.Context, at time.Time, calls []stint.HoldCall) 
 func (p *trial) releaseShadows(context.Context, *evaluation, time.Time) {}
 
 // failed is for book.
-func (p *trial) failed(_ string, err error) { p.err = err }
+func (p *trial) failed(_ string, err error) {
+	if !errors.Is(err, stint.ErrRequest) {
+		p.err = err
+	}
+}
 
 func (p *trial) count(t tried) {
 	if t.allowed {

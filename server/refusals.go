@@ -226,7 +226,7 @@ func (l *refusalLog) violated(ctx context.Context, v violation) {
 	if l.most == 0 || c == nil {
 		return
 	}
-	k := ofOutcome(v.decision.Outcome)
+	k := kindOfDecision(&v.decision)
 	level := levelOf(k)
 	if !l.to.Enabled(ctx, level) || !l.take(&c.lines, v.start, k) {
 		return

@@ -52,7 +52,7 @@ func TestRefusalCountsConcurrently(t *testing.T) {
 				e := evaluation{in: new(rules.Input)}
 				e.Kind, e.Rule = kind.Limited, rule
 				e.Decision = stint.Decision{Outcome: stint.Limited, Key: "k"}
-				l.decided(context.Background(), event{&e, set, time.Duration(i/1000) * time.Second})
+				l.decided(context.Background(), event{&e, set, time.Duration(i/1000) * time.Second, 0})
 				if i%500 == 0 {
 					l.flush(&counters.of(rule).lines)
 				}

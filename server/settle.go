@@ -278,7 +278,11 @@ func (e *holdEnds) answer(end *holdEnd) (endJSON, error) {
 func (s *Server) answerEnd(w http.ResponseWriter, r *http.Request, e *holdEnds) {
 	j, err := e.answer(&e.ends[0])
 	if err != nil {
-		s.sampled.storeFailure(err)
+		if errors.Is(err, stint.ErrRequest) {
+			s.malformed(r)
+		} else {
+			s.sampled.storeFailure(err)
+		}
 		refuseHold(w, r, err)
 		return
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 // A request that is refused, or cannot be decided, takes nothing. This file gives back what it took under the
-// limits that allowed it, and releases what it holds. Three things stay: a place in the queue of a leaky
-// bucket, the units of a call of Envoy's service that were used before the call, and what rules in shadow mode
-// count.
+// limits that allowed it, and releases what it holds. What stays: a place in the queue of a leaky bucket, the
+// units of a call of Envoy's service that were used before the call, violations and bans, and what rules in
+// shadow mode and the limits of an instance count.
 
 // afterTimeout bounds how long a request waits for the store after it was decided or has ended. A settlement
 // that takes longer is made in the background.

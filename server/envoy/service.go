@@ -92,11 +92,11 @@ func statusOf(ctx context.Context, err error) error {
 	case errors.Is(err, errNoConfig):
 		return status.Error(codes.Unavailable, err.Error())
 	case isCallers(err):
-		return status.Error(codes.InvalidArgument, err.Error())
+		return status.Error(codes.Code(server.KindMalformed.Code()), err.Error())
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	return status.Error(codes.Code(server.KindOf(new(server.Verdict), err).Code()), err.Error())
+	return status.Error(codes.Code(server.KindUndecided.Code()), err.Error())
 }
 
 // call is a RateLimitRequest in the form of the rules, with their verdict, in one allocation if it is small.

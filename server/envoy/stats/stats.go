@@ -274,8 +274,8 @@ func (s *Stats) Decided(calls *rules.Descriptors, v *server.Verdict, shadow bool
 	if shadow {
 		s.service.n[globalShadowMode].Add(1)
 	}
-	if v.Descriptors == nil {
-		return // a list or a ban by hand decided
+	if v.ByHand != nil || v.List != rules.Unlisted {
+		return // no rule of a descriptor decided
 	}
 	found := false
 	for i := range v.Descriptors {

@@ -7,8 +7,8 @@ import "net/http"
 // Kind is what became of a request.
 type Kind uint8
 
-// Kinds. Live numbers are exchanged in this order, so new ones come last. The zero Kind means that nothing was
-// to be decided, as with a charge.
+// Kinds. Live numbers are exchanged in this order, so a new one that is counted comes before Malformed, and
+// moves Counted. The zero Kind means that nothing was to be decided, as with a charge.
 const (
 	None Kind = iota
 	Allowed
