@@ -100,7 +100,8 @@ rules:
 		t.Errorf("taken when all have left: %v\n%s", s.Holds(), stacks())
 	}
 	program.Close()
-	behind.CloseClientConnections()                                           // the idle ones, which are as many as were in use at once
+	// The idle connections to the upstream are as many as were in use at once.
+	behind.CloseClientConnections()
 	if !await.So(func() bool { return runtime.NumGoroutine() < before+30 }) { // what serves
 		t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, stacks())
 	}

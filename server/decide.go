@@ -389,7 +389,8 @@ func (t *evaluation) place(g *group) {
 // ranBan reports whether a ban that ran already decided.
 func (v *Verdict) ranBan() bool { return v.Outcome == stint.Banned && v.Limit == nil }
 
-// answered does what follows from g's own answer: its hold is settled when the request ends. The error is why nothing is decided.
+// answered does what follows from g's own answer: its hold is settled when the request ends. The error is why
+// nothing is decided.
 func (s *Server) answered(ctx context.Context, t *evaluation, g *group) error {
 	a, simulated := &g.answer, !g.request.At.IsZero()
 	if g.inShadow() {
