@@ -167,7 +167,7 @@ func (s *seen) readSpans(spans tracetest.SpanStubs) {
 	for _, span := range spans {
 		of := map[string]string{}
 		for _, a := range span.Attributes {
-			of[string(a.Key)] = a.Value.Emit()
+			of[string(a.Key)] = a.Value.String()
 		}
 		switch outcome := of["stint.outcome"]; {
 		case span.Name == "violate":
@@ -185,7 +185,7 @@ func (s *seen) readSpans(spans tracetest.SpanStubs) {
 			for _, e := range span.Events {
 				of := map[string]string{}
 				for _, a := range e.Attributes {
-					of[string(a.Key)] = a.Value.Emit()
+					of[string(a.Key)] = a.Value.String()
 				}
 				s.add("span", of["stint.outcome"])
 				s.identify("span", of["stint.decision.id"], of["stint.outcome"])

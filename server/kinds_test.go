@@ -166,7 +166,7 @@ func (s *sayings) missing(t *testing.T, all bool) {
 	}
 	for _, row := range kindSpellings {
 		if all && !s.rows[row] {
-			t.Errorf("nothing needs this spelling: %+v", *row)
+			t.Errorf("nothing needs this spelling of %s at %s, %s: %q, because of %s", row.words, row.doors, row.places, row.as, row.why)
 		}
 	}
 }
