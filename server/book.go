@@ -40,7 +40,6 @@ func decideBy(ctx context.Context, b book, one []evaluation, at time.Time) error
 	}
 	t.conclude()
 	t.settle(ctx, b, at)
-	t.Kind = KindOf(&t.Verdict, t.err)
 	return t.err
 }
 

@@ -62,8 +62,8 @@ type Verdict struct {
 
 	// taken has the units that the request took, if it was allowed.
 	taken taken
-	// counters are the counters of the set that decided.
-	counters ruleCounters
+	// set is the one that decided.
+	set *served
 	// watching has the rules that wait for the response.
 	watching []watching
 }
@@ -277,7 +277,6 @@ func (s *Server) applyAnswers(ctx context.Context, a *arrival, t *evaluation) {
 // finish does the rest of the work when t is decided.
 func (s *Server) finish(ctx context.Context, a *arrival, t *evaluation) {
 	t.showLimits()
-	t.Kind = KindOf(&t.Verdict, t.err)
 	if t.err == nil && !t.Allowed {
 		t.Message = t.message(&t.Decision, wanted(t.in))
 		if a.at.IsZero() {
@@ -323,7 +322,7 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 			m.Asks[i].MaxDelay = t.maxDelay
 		}
 	}
-	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Entry: m.Entry, Rules: m.Rules, Descriptors: m.Descriptors, counters: set.counters}
+	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Entry: m.Entry, Rules: m.Rules, Descriptors: m.Descriptors, set: set}
 	switch v := &t.Verdict; {
 	case m.List == rules.Blocked:
 	case m.Ban != nil:
@@ -407,7 +406,7 @@ func (s *Server) answered(ctx context.Context, t *evaluation, g *group) error {
 		return a.Err
 	}
 	if a.Err == nil && t.ending != nil {
-		t.ending.keep(ctx, kept{stint.Internal(friend.Of{}).Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, t.counters})
+		t.ending.keep(ctx, kept{stint.Internal(friend.Of{}).Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, t.set.counters})
 	}
 	return a.Err
 }

@@ -35,8 +35,7 @@ type event struct {
 // violation is a response that counted as a violation of a rule.
 type violation struct {
 	watching
-	set      *served
-	counters ruleCounters
+	set      *served // that decided
 	start    time.Duration
 	client   netip.Addr // invalid: unknown
 	path     string

@@ -112,7 +112,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
-	x.watching, x.counters, x.id, x.client = v.watching, v.counters, v.ID, in.Client
+	x.watching, x.set, x.id, x.client = v.watching, v.set, v.ID, in.Client
 	a := s.answer(v)
 	if v.Allowed {
 		if x.prompt != (rules.Prompt{}) && x.endpoint.UsesTokens() {

@@ -348,7 +348,7 @@ func (m *metrics) decided(ctx context.Context, e event) {
 
 // violated is for watcher.
 func (m *metrics) violated(_ context.Context, v violation) {
-	if c := v.counters.of(v.rule); c != nil {
+	if c := v.set.counters.of(v.rule); c != nil {
 		c.responses.Inc()
 	}
 }

@@ -81,7 +81,7 @@ func hasNoLimits(r *rules.Rule) bool { return len(r.Limits) == 0 && r.Descriptor
 type exchange struct {
 	headers  http.Header // about limits
 	watching []watching
-	counters ruleCounters
+	set      *served    // that decided
 	id       string     // of the decision; empty: it has none
 	access   *access    // nil: there is no access log
 	client   netip.Addr // invalid: unknown
@@ -188,7 +188,7 @@ func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status 
 		s.sampled.failure("a response could not be counted as a violation", fmt.Errorf("rule %s: %w", w.rule.Name, err))
 		return
 	}
-	v := violation{*w, s.set.Load(), x.counters, s.metrics.now(), x.client, x.target.Path, x.id, status, d}
+	v := violation{*w, x.set, s.metrics.now(), x.client, x.target.Path, x.id, status, d}
 	for _, to := range s.watchers {
 		to.violated(ctx, v)
 	}

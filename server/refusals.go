@@ -222,7 +222,7 @@ func (t *evaluation) asked() (cost int64, limit string) {
 
 // violated is for watcher.
 func (l *refusalLog) violated(ctx context.Context, v violation) {
-	c := v.counters.of(v.rule)
+	c := v.set.counters.of(v.rule)
 	if l.most == 0 || c == nil {
 		return
 	}

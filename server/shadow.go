@@ -56,7 +56,7 @@ func shadowsOf(all []evaluation, n int) *shadows {
 				g.answer.Err = errNotAskedNow
 				c.requests = append(c.requests, g.request)
 				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
-				c.groups, c.rules, c.counters = append(c.groups, g), append(c.rules, g.rules[0]), append(c.counters, all[i].counters)
+				c.groups, c.rules, c.counters = append(c.groups, g), append(c.rules, g.rules[0]), append(c.counters, all[i].set.counters)
 				c.endings, c.charges = append(c.endings, all[i].ending), append(c.charges, all[i].charges(g, nil))
 			}
 		}

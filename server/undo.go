@@ -25,7 +25,7 @@ func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // settle does what follows from the decision. An allowed call of Envoy's service makes the refunds that it
 // asks for. What t took is undone, if t is not allowed. Refused units are charged, if they were used before
-// the call and their rule says so.
+// the call and their rule says so. Then it is known what became of t.
 func (t *evaluation) settle(ctx context.Context, b book, at time.Time) {
 	call := t.in.Descriptors
 	if t.err == nil && len(t.back) > 0 && (t.Allowed || call.Each) {
@@ -37,6 +37,7 @@ func (t *evaluation) settle(ctx context.Context, b book, at time.Time) {
 	if t.err == nil && call != nil {
 		t.chargeRefused(ctx, b, at)
 	}
+	t.Kind = KindOf(&t.Verdict, t.err)
 }
 
 // undo undoes what t took: all of it, if t was not decided. A refused call of Envoy's service keeps its units

@@ -92,6 +92,11 @@ func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
 // is malformed; out is empty then. Rules in shadow mode cause no errors. Several goroutines may call it at
 // once, each with its own out.
 func (s *Set) Asks(in *Input, out *Matches) error {
+	return s.AsksContext(context.Background(), in, out)
+}
+
+// AsksContext is Asks, but stops between two rules when ctx ends. The error is the cause then.
+func (s *Set) AsksContext(ctx context.Context, in *Input, out *Matches) error {
 	out.reset()
 	x := out.Explanation
 	if x != nil {
@@ -103,7 +108,7 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	if err := s.check(in); err != nil {
 		return err
 	}
-	out.evaluation.open(s, in)
+	out.evaluation.open(ctx, s, in)
 	defer out.close()
 	list, entry, err := s.listed(&out.evaluation)
 	if err != nil {
@@ -163,19 +168,6 @@ func (s *Set) askAll(out *Matches) error {
 	return err
 }
 
-// AsksContext is Asks, but stops between two rules when ctx ends. The error is the cause then.
-func (s *Set) AsksContext(ctx context.Context, in *Input, out *Matches) error {
-	out.evaluation.ctx, out.evaluation.stop = ctx, ctx.Done()
-	err := s.Asks(in, out)
-	out.evaluation.ctx, out.evaluation.stop = nil, nil
-	if errors.Is(err, errStopped) {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-var errStopped = errors.New("the context has ended")
-
 // askRules adds the asks of the default rules, or of all others; applied: an enforced one applies.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
@@ -183,8 +175,8 @@ func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 		if r.Mode == Off || r.Default != byDefault {
 			continue
 		}
-		if out.evaluation.stopped() {
-			return applied, errStopped
+		if ctx := out.evaluation.ctx; ctx.Err() != nil {
+			return applied, context.Cause(ctx)
 		}
 		before := len(out.Asks)
 		e := out.Explanation.of(i)
@@ -228,7 +220,7 @@ func (r *Rule) asks(out *Matches, e *RuleExplanation) (applies bool, err error) 
 		return false, r.unmatched(err)
 	} else if !ok {
 		if e != nil {
-			e.Why, e.Needs = r.match.WhyFalse(ev.context(), &ev.scope), r.match.Needs(&ev.scope)
+			e.Why, e.Needs = r.match.WhyFalse(ev.ctx, &ev.scope), r.match.Needs(&ev.scope)
 		}
 		return false, nil
 	}

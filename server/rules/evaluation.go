@@ -15,8 +15,7 @@ type evaluation struct {
 	in     *Input
 	client netip.Addr      // in.Addr as clients are compared and counted
 	cost   int64           // that the caller says
-	ctx    context.Context // for explanations; nil: none
-	stop   <-chan struct{} // closed when nobody waits for the result any more; nil: never
+	ctx    context.Context // ends when nobody waits for the result any more
 
 	scope                   expr.Scope
 	headers, query, cookies lookups
@@ -26,8 +25,8 @@ type evaluation struct {
 	tiersKnown, tiersTrue uint64
 }
 
-func (ev *evaluation) open(s *Set, in *Input) {
-	ev.set, ev.in, ev.client, ev.cost = s, in, s.Client(in), in.cost()
+func (ev *evaluation) open(ctx context.Context, s *Set, in *Input) {
+	ev.ctx, ev.set, ev.in, ev.client, ev.cost = ctx, s, in, s.Client(in), in.cost()
 	v := &ev.scope.Variables
 	v.Client, v.IPv6Prefix, v.Operation, v.Attrs, v.Claims, v.Cost = ev.client, s.IPv6Prefix, in.What(), in.Attrs, ev, ev.cost
 	if in.Descriptors != nil && in.Attrs == nil {
@@ -46,28 +45,12 @@ func (ev *evaluation) open(s *Set, in *Input) {
 // close drops the request's data, and keeps memory for the next.
 func (ev *evaluation) close() {
 	ev.scope.Close()
-	ev.set, ev.in, ev.client, ev.cost = nil, nil, netip.Addr{}, 0
+	ev.ctx, ev.set, ev.in, ev.client, ev.cost = nil, nil, nil, netip.Addr{}, 0
 	ev.headers, ev.query, ev.cookies, ev.found = lookups{}, lookups{}, lookups{}, nil
 	ev.tiersKnown, ev.tiersTrue = 0, 0
 }
 
 func (ev *evaluation) knowsBody() bool { return ev.in.Request != nil && ev.in.Request.Body != nil }
-
-func (ev *evaluation) context() context.Context {
-	if ev.ctx == nil {
-		return context.Background()
-	}
-	return ev.ctx
-}
-
-func (ev *evaluation) stopped() bool {
-	select {
-	case <-ev.stop:
-		return true
-	default:
-		return false
-	}
-}
 
 // Attrs are the attributes of a call of Envoy's rate limit service.
 func (ev *evaluation) Attrs() map[string]any { return ev.in.Descriptors.attrs() }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -90,7 +91,7 @@ func (s *Set) listOf(clients netip.Prefix) (List, string) {
 
 func (s *Set) listOfClient(a netip.Addr) (List, string) {
 	var ev evaluation
-	ev.open(s, &Input{Client: a, Cost: 1})
+	ev.open(context.Background(), s, &Input{Client: a, Cost: 1})
 	l, entry, err := s.listed(&ev)
 	if err != nil || l == Unlisted {
 		return Unlisted, ""
