@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"slices"
 	"strconv"
 	"time"
@@ -119,3 +120,34 @@ func (internals) Refused(err error) (d Decision, message string, ok bool) {
 
 // IsShared reports whether a decision by s was counted by the Store that counts for all.
 func (internals) IsShared(s Source) bool { return s == ByStore || s == ByLease }
+
+// Lasts returns how long the Remaining units must last. If d refuses, it is the wait until the
+// request would be allowed; if none remain, until one unit is back; else until the key is as if
+// unused.
+func (internals) Lasts(d *Decision) time.Duration {
+	wait := d.ResetAfter
+	switch {
+	case !d.Allowed && d.RetryAfter != Never:
+		wait = d.RetryAfter
+	case d.Allowed && d.Remaining == 0:
+		wait -= refill(d.Limit, wait)
+	}
+	return wait
+}
+
+// refill returns how much of an empty bucket's reset comes after its first unit.
+func refill(l *Limit, reset time.Duration) time.Duration {
+	s := l.Spec()
+	if s.Algorithm != TokenBucket && s.Algorithm != LeakyBucket {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(l.Capacity()-1), uint64(s.Period))
+	if hi >= uint64(s.Amount) {
+		return 0
+	}
+	after, _ := bits.Div64(hi, lo, uint64(s.Amount))
+	if after > uint64(reset) {
+		return 0
+	}
+	return time.Duration(after)
+}

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"fmt"
-	"math/bits"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -200,45 +199,14 @@ func resetOf(d *stint.Decision) time.Duration {
 	return max(d.ResetAfter, d.RetryAfter)
 }
 
-// Lasts returns how long the Remaining units must last. If d refuses, it is the wait until the
-// request would be allowed; if none remain, until one unit is back; else until the key is as if
-// unused.
-func (internals) Lasts(d *stint.Decision) time.Duration {
-	wait := d.ResetAfter
-	switch {
-	case !d.Allowed && d.RetryAfter != stint.Never:
-		wait = d.RetryAfter
-	case d.Allowed && d.Remaining == 0:
-		wait -= refill(d.Limit, wait)
-	}
-	return wait
-}
-
 // lasts is Lasts in seconds; see Draft11.
 func (w *waits) lasts(d *stint.Decision) int64 {
-	s := w.seconds(internals{}.Lasts(d))
+	s := w.seconds(stint.Internal(friend.Of{}).Lasts(d))
 	if w.refused && w.retry > 0 {
 		// Another limit must not make the client wait longer than Retry-After.
 		s = min(s, w.retry)
 	}
 	return s
-}
-
-// refill returns how much of an empty bucket's reset comes after its first unit.
-func refill(l *stint.Limit, reset time.Duration) time.Duration {
-	s := l.Spec()
-	if s.Algorithm != stint.TokenBucket && s.Algorithm != stint.LeakyBucket {
-		return 0
-	}
-	hi, lo := bits.Mul64(uint64(l.Capacity()-1), uint64(s.Period))
-	if hi >= uint64(s.Amount) {
-		return 0
-	}
-	after, _ := bits.Div64(hi, lo, uint64(s.Amount))
-	if after > uint64(reset) {
-		return 0
-	}
-	return time.Duration(after)
 }
 
 // longestInteger is the largest number that a structured field can hold.

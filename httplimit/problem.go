@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/spelling"
 )
 
@@ -226,6 +227,9 @@ type Overloaded struct {
 func (o *Overloaded) Error() string {
 	return "this instance is overloaded: retry after " + o.RetryAfter.String()
 }
+
+// Is is for errors.Is: packages of this module that know no HTTP ask so whether an error is an Overloaded.
+func (o *Overloaded) Is(target error) bool { return target == friend.ErrOverloaded }
 
 // Refuse answers r with 503, Retry-After and problem details with the outcome
 // "overloaded". It does not read r's body. If an HTTP/1 request has one, it closes the

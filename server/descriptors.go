@@ -2,7 +2,6 @@ package server
 
 import (
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -57,7 +56,7 @@ func refuseSpent(rule *rules.Rule, a *stint.Ask, d *stint.Decision) bool {
 	if rule.Descriptor == nil || !a.Peek || !d.Allowed || d.Limit == nil || d.Remaining > 0 || d.By == stint.ByPolicy {
 		return false
 	}
-	d.RetryAfter = httplimit.Internal(friend.Of{}).Lasts(d)
+	d.RetryAfter = stint.Internal(friend.Of{}).Lasts(d)
 	d.Allowed, d.Outcome = false, stint.Limited
 	return true
 }

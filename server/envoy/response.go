@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -151,7 +150,7 @@ func untilReset(d *stint.Decision) time.Duration {
 	if d.Limit == nil && d.RetryAfter == stint.Never { // a ban that does not end
 		return 0
 	}
-	wait := httplimit.Internal(friend.Of{}).Lasts(d)
+	wait := stint.Internal(friend.Of{}).Lasts(d)
 	if wait == 0 && d.Limit != nil && d.Limit.Spec().Algorithm == stint.FixedWindow {
 		now := time.Now()
 		_, end := d.Limit.Window(now)
