@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 )
 
@@ -47,20 +48,20 @@ func accessOf(r *http.Request) *access {
 }
 
 // decided records the decision about a's request. a may be nil.
-func (a *access) decided(v *Verdict, err error) {
+func (a *access) decided(t *decide.Request) {
 	if a == nil {
 		return
 	}
-	a.outcome = v.Kind.String()
-	if err != nil {
+	a.outcome = t.Kind.String()
+	if t.Err != nil {
 		return
 	}
-	a.by, a.id = sayBy(&v.Decision), v.identify()
-	if v.Rule != nil {
-		a.rule = v.Rule.Name
+	a.by, a.id = decide.SayBy(&t.Decision), t.Identify()
+	if t.Rule != nil {
+		a.rule = t.Rule.Name
 	}
-	if v.Limit != nil {
-		a.limit, a.remaining, a.used = v.Limit.Terms(), v.Remaining, v.Used()
+	if t.Limit != nil {
+		a.limit, a.remaining, a.used = t.Limit.Terms(), t.Remaining, t.Used()
 	}
 }
 

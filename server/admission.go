@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -114,29 +113,17 @@ func (s *Server) capped(next http.Handler) http.Handler {
 	})
 }
 
-// admit asks the instance's own limit about a request that the rules allow. If it refuses, the error is a
-// *httplimit.Overloaded.
-func (s *Server) admit(ctx context.Context, v *Verdict) error {
-	if s.admission.limit == nil || !v.Allowed {
-		return nil
-	}
-	d, err := s.admission.counted.Allow(ctx, "instance", s.admission.limit)
+// admit asks the instance's own limit, which there is, about a request that the rules allow. If it refuses, the
+// error is a *httplimit.Overloaded.
+func (a *admission) admit(ctx context.Context) error {
+	d, err := a.counted.Allow(ctx, "instance", a.limit)
 	if err != nil { // its one key is exhausted when another limit's would come
 		return fmt.Errorf("the limit of the instance: %w", err)
 	}
 	if d.Allowed {
 		return nil
 	}
-	s.metrics.overloadedLimit.Inc()
-	s.sampled.overloaded("limit")
+	a.metrics.overloadedLimit.Inc()
+	a.log.overloaded("limit")
 	return &httplimit.Overloaded{RetryAfter: d.RetryAfter}
-}
-
-// isOverloaded reports whether err refuses a request because this instance is overloaded.
-func isOverloaded(err error) (*httplimit.Overloaded, bool) {
-	if err == nil {
-		return nil, false
-	}
-	var o *httplimit.Overloaded // errors.As allocates
-	return o, errors.As(err, &o)
 }

@@ -58,7 +58,7 @@ type usageWatcher struct {
 }
 
 func (w usageWatcher) decided(_ context.Context, e event) {
-	if e.set.usage == nil || e.err != nil {
+	if e.set.usage == nil || e.Err != nil {
 		return
 	}
 	for i := range e.Each {

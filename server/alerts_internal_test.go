@@ -6,6 +6,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -23,7 +24,7 @@ func usageCases(t testing.TB) map[string]func() {
 		t.Cleanup(s.Close)
 		rule := s.Rules().Rules[0]
 		w := usageWatcher{alerts: s.alerts}
-		e := event{evaluation: &evaluation{Verdict: Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}, set: s.set.Load()}
+		e := event{Event: decide.Event{Request: &decide.Request{Verdict: Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}}, set: s.set.Load()}
 		cases[name] = func() { w.decided(t.Context(), e) }
 		cases[name]()
 	}

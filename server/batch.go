@@ -7,16 +7,17 @@ import (
 	"sync"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/decide"
 )
 
 // batch is a check request of one check or several, with the results. Batches are reused: new
 // memory for each list of 100 would run the garbage collector after a dozen lists.
 type batch struct {
-	inputs      []*checkInput
-	evaluations []evaluation // of inputs; empty for charges
-	charges     []charge
-	lines       []string
-	answer      []byte
+	inputs   []*checkInput
+	requests []decide.Request // of inputs; empty for charges
+	charges  []decide.Charge
+	lines    []string
+	answer   []byte
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -41,10 +42,10 @@ func (b *batch) free() {
 		clear(q.header)
 		*q = checkInput{header: q.header}
 	}
-	clear(b.evaluations)
+	clear(b.requests)
 	clear(b.charges)
 	clear(b.lines)
-	b.inputs, b.evaluations, b.charges, b.lines = b.inputs[:0], b.evaluations[:0], b.charges[:0], b.lines[:0]
+	b.inputs, b.requests, b.charges, b.lines = b.inputs[:0], b.requests[:0], b.charges[:0], b.lines[:0]
 	batches.Put(b)
 }
 
@@ -60,7 +61,7 @@ func (b *batch) next() *checkInput {
 }
 
 // read reads a body: one check, or a list of them. If one check of a list is wrong, its
-// evaluation has the error; err is about the whole body.
+// request has the error; err is about the whole body.
 func (b *batch) read(body string) (several bool, err error) {
 	r, err := newInputReader(body)
 	if err != nil {
@@ -79,19 +80,19 @@ func (b *batch) read(body string) (several bool, err error) {
 	case err != nil:
 		return several, badInput("%w", err)
 	}
-	b.evaluations = slices.Grow(b.evaluations, len(b.inputs))[:len(b.inputs)]
+	b.requests = slices.Grow(b.requests, len(b.inputs))[:len(b.inputs)]
 	for i, q := range b.inputs {
-		switch t := &b.evaluations[i]; {
+		switch t := &b.requests[i]; {
 		case q.err != nil:
-			t.err = badInput("%w", q.err)
-			t.Kind = KindOf(&t.Verdict, t.err)
+			t.Err = badInput("%w", q.err)
+			t.Kind = KindOf(&t.Verdict, t.Err)
 		case q.way == chargeUnits:
 			q.Spent = q.costed
-			b.charges = append(b.charges, charge{in: &q.Input})
+			b.charges = append(b.charges, decide.Charge{In: &q.Input})
 		default:
-			t.in = &q.Input
+			t.In = &q.Input
 			if q.way == holdUnits {
-				t.holds, t.holdFor, t.opaque = stint.NewHoldID(), q.holdFor, true
+				t.Hold, t.HoldFor, t.Opaque = stint.NewHoldID(), q.holdFor, true
 			}
 		}
 	}

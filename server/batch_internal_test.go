@@ -40,19 +40,19 @@ func FuzzBatch(f *testing.F) {
 			return
 		}
 		each := []json.RawMessage{body}
-		if several && json.Unmarshal(body, &each) != nil || len(each) != len(b.evaluations) {
-			t.Fatalf("%d checks in %q", len(b.evaluations), body)
+		if several && json.Unmarshal(body, &each) != nil || len(each) != len(b.requests) {
+			t.Fatalf("%d checks in %q", len(b.requests), body)
 		}
 		for i, one := range each {
 			in, err := ReadInput(one)
-			got := b.evaluations[i]
+			got := b.requests[i]
 			if err != nil {
 				told(t, err)
-				if got.in != nil || got.err == nil || got.err.Error() != err.Error() {
-					t.Errorf("%d: got %v and %v, want %v", i, got.in, got.err, err)
+				if got.In != nil || got.Err == nil || got.Err.Error() != err.Error() {
+					t.Errorf("%d: got %v and %v, want %v", i, got.In, got.Err, err)
 				}
-			} else if got.err != nil || !reflect.DeepEqual(got.in, in) {
-				t.Errorf("%d: got %+v and %v, want %+v", i, got.in, got.err, in)
+			} else if got.Err != nil || !reflect.DeepEqual(got.In, in) {
+				t.Errorf("%d: got %+v and %v, want %+v", i, got.In, got.Err, in)
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,8 +162,8 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	for _, q := range b.inputs {
 		s.calls.set(q.Descriptors)
 	}
-	s.decide(r.Context(), b.evaluations, time.Time{}, shadows)
-	s.chargeAll(r.Context(), b.charges)
+	s.decide(r.Context(), b.requests, time.Time{}, shadows)
+	s.decider.Charge(r.Context(), b.charges)
 	if several {
 		s.answerEach(w, r, b, shadows)
 		return
@@ -220,12 +221,12 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, sha
 		s.answerCharge(w, r, &b.charges[0], shadows)
 		return
 	}
-	t := &b.evaluations[0]
-	if t.err != nil {
-		t.refuse(w, r)
+	t := &b.requests[0]
+	if t.Err != nil {
+		refuse(t, w, r)
 		return
 	}
-	a := s.answer(&t.Verdict)
+	a := s.answer(t)
 	s.settings.Dialect.SetHeaders(w.Header(), &a)
 	if s.settings.DegradedHeader {
 		httplimit.Internal(friend.Of{}).SetDegraded(w.Header(), a.By)
@@ -236,36 +237,36 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, sha
 	if !t.Allowed {
 		httplimit.Internal(friend.Of{}).SetID(w.Header(), t.ID)
 	}
-	b.answer = append(t.appendReply(append(b.answer[:0], '{'), shadows), "}\n"...)
-	send(w, "application/json", t.status(), b.answer)
+	b.answer = append(appendReply(append(b.answer[:0], '{'), t, shadows), "}\n"...)
+	send(w, "application/json", statusOf(t), b.answer)
 }
 
 // answerEach answers a check request of several checks: 200, and each result in the body.
 func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
 	room := 2
-	for i := range b.evaluations {
-		room += 32 + b.evaluations[i].size()
+	for i := range b.requests {
+		room += 32 + sizeOf(&b.requests[i].Verdict)
 	}
 	charges := b.charges
 	answer := append(slices.Grow(b.answer[:0], room), '[')
 	var by stint.Source
-	for i := range b.evaluations {
-		t := &b.evaluations[i]
+	for i := range b.requests {
+		t := &b.requests[i]
 		if i > 0 {
 			answer = append(answer, ',')
 		}
-		if t.in == nil && t.err == nil {
+		if t.In == nil && t.Err == nil {
 			answer = s.appendCharge(answer, r, &charges[0], shadows)
 			charges = charges[1:]
 			continue
 		}
-		if t.in == nil {
+		if t.In == nil {
 			s.metrics.badRequests.Inc()
 		}
-		if t.err == nil && !stint.Internal(friend.Of{}).IsShared(t.By) {
+		if t.Err == nil && !stint.Internal(friend.Of{}).IsShared(t.By) {
 			by = max(by, t.By)
 		}
-		answer = t.appendTo(answer, r, shadows)
+		answer = appendElement(answer, t, r, shadows)
 	}
 	b.answer = append(answer, "]\n"...)
 	if s.settings.DegradedHeader {
@@ -280,4 +281,23 @@ func send(w http.ResponseWriter, kind string, status int, body []byte) {
 	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = v[0:1:1], v[1:2:2], v[2:3:3]
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the caller may have left
+}
+
+// readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is the error in the
+// query; empty: none.
+func readShadow(r *http.Request) (asked bool, wrong string) {
+	if r.URL.RawQuery == "" {
+		return false, ""
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false, "The query cannot be read: " + err.Error() + "."
+	}
+	switch values := query["shadow"]; {
+	case values == nil, len(values) == 1 && values[0] == "false":
+		return false, ""
+	case len(values) == 1 && values[0] == "true":
+		return true, ""
+	}
+	return false, "The parameter shadow must be true or false."
 }

@@ -4,12 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/server/internal/decide"
 )
 
 // checkHold has the held units of one check. Its text is the opaque hold of the check API: every instance can
@@ -229,18 +228,13 @@ func (d *holdBytes) number() uint64 {
 	return v
 }
 
-// add adds an ask, if it holds units. by is who allowed it.
-func (h *checkHold) add(a *stint.Ask, by stint.Source, shadow bool) {
-	if stint.Internal(friend.Of{}).HoldsBy(a) && by <= stint.ByLocal {
-		h.asks = append(h.asks, heldAsk{a.Key, a.Limit, a.Units(), by, shadow})
-	}
-}
-
 // fitsHold returns an error if asks that hold would make a checkHold that is too large.
 func fitsHold(asks []stint.Ask) error {
 	var h checkHold
 	for i := range asks {
-		h.add(&asks[i], stint.ByStore, false)
+		if a := &asks[i]; decide.HoldsBy(a, stint.ByStore) {
+			h.asks = append(h.asks, heldAsk{a.Key, a.Limit, a.Units(), stint.ByStore, false})
+		}
 	}
 	if h.size() > maxHoldBytes {
 		return badInput("hold: the keys of its %d limits are too long for one hold: at most %d KiB in all", len(h.asks), maxHoldBytes>>10)
@@ -248,27 +242,15 @@ func fitsHold(asks []stint.Ask) error {
 	return nil
 }
 
-// heldText is the opaque hold of t's held units; empty: none. Rules in shadow mode that the store did not
-// answer in time may hold the units that they asked for.
-func (t *evaluation) heldText() string {
-	if !t.opaque || t.err != nil || !t.Allowed {
+// heldText is the opaque hold of t's held units; empty: none.
+func heldText(t *decide.Request) string {
+	if !t.Opaque || t.Err != nil || !t.Allowed {
 		return ""
 	}
-	h := checkHold{id: t.holds, last: t.holdFor}
-	for i := range t.groups {
-		g := &t.groups[i]
-		shadow := g.inShadow()
-		if !g.mayHold() {
-			continue
-		}
-		for j := range g.request.Asks {
-			by := stint.ByStore
-			if !shadow {
-				by = g.answer.Each[j].By
-			}
-			h.add(&g.request.Asks[j], by, shadow)
-		}
-	}
+	h := checkHold{id: t.Hold, last: t.HoldFor}
+	t.EachHeld(func(a *stint.Ask, by stint.Source, shadow bool) {
+		h.asks = append(h.asks, heldAsk{a.Key, a.Limit, a.Units(), by, shadow})
+	})
 	if len(h.asks) == 0 {
 		return ""
 	}
@@ -283,10 +265,4 @@ func (h *checkHold) calls(action stint.HoldAction) []stint.HoldCall {
 		calls[i] = stint.HoldCall{Action: action, Key: a.key, Limit: a.limit, Hold: h.id, Units: a.units, For: h.last, By: a.by}
 	}
 	return calls
-}
-
-// ruleOf is the name of a limit's rule. The limits of tiers are named RULE@TIER.
-func ruleOf(l *stint.Limit) string {
-	rule, _, _ := strings.Cut(l.Spec().Name, "@")
-	return rule
 }

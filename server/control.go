@@ -113,7 +113,7 @@ func (s *Server) newAudit() *admin.Audit {
 }
 
 // Rules returns the rules in force, including changes made at run time.
-func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
+func (s *Server) Rules() *rules.Set { return s.set.Load().Set.Set }
 
 // SetRules puts the rules of a file in force, for every request from now on. Counts stay if the rule's name
 // and the limit's algorithm, period and sub-windows are unchanged; metrics stay if the rule's name is
@@ -131,9 +131,11 @@ func (s *Server) RulesRefused(err error) { s.control.RefuseFile(err) }
 // installed makes set the current one. It is not called concurrently.
 func (s *Server) installed(set *rules.Set) {
 	before := s.set.Load()
-	s.set.Store(s.metrics.serve(set, before))
+	now := s.metrics.serve(set, before)
+	now.of, now.Watcher = s, now
+	s.set.Store(now)
 	if before != nil {
-		s.metrics.forget(before.Set, set)
+		s.metrics.forget(before.Set.Set, set)
 	}
 	s.fleet.ForgetDenials() // under the new set, refusals may have other numbers
 }

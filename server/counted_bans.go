@@ -8,7 +8,6 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/internal/kind"
 )
 
 // bans are the running bans that penalties imposed through this instance. Each ban is imposed through one
@@ -33,15 +32,15 @@ func (b *bans) hash(rule, key string) uint64 {
 
 // decided is for watcher.
 func (b *bans) decided(_ context.Context, e event) {
-	if e.Kind == kind.Banned && e.decides >= 0 && !e.ranBan() { // it began with this request
-		b.impose(e.Rule.Name, e.asks[e.decides].Key, e.BanLeft)
+	if key, began := e.BeganBan(); began {
+		b.impose(e.Rule.Name, key, e.BanLeft)
 	}
 }
 
 // violated is for watcher.
 func (b *bans) violated(_ context.Context, v violation) {
-	if v.decision.Outcome == stint.Banned {
-		b.impose(v.rule.Name, v.ask.Key, v.decision.BanLeft)
+	if v.Decision.Outcome == stint.Banned {
+		b.impose(v.Rule.Name, v.Ask.Key, v.Decision.BanLeft)
 	}
 }
 

@@ -2,46 +2,36 @@ package server
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
+	"runtime/debug"
 	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
-	"github.com/stintdev/stint/server/rules"
 )
 
-// watcher learns what becomes of requests. Its methods must not block or fail, and keep nothing of what they
-// get; every request pays for their time. They are called from many goroutines at once.
+// watcher learns what becomes of requests; see decide.Watcher.
 type watcher interface {
 	decided(context.Context, event)
 	violated(context.Context, violation)
 }
 
-// event is a decision, when all of it is known.
+// event is a decision by a set.
 type event struct {
-	*evaluation
-	set   *served       // that decided
-	start time.Duration // of the decision; see metrics.now
-	took  time.Duration // without what comes after it
+	decide.Event
+	set *served
 }
 
-// violation is a response that counted as a violation of a rule.
+// violation is a violation of a rule of a set.
 type violation struct {
-	watching
-	set      *served // that decided
-	start    time.Duration
-	client   netip.Addr // invalid: unknown
-	path     string
-	id       string // of the decision; empty: it has none
-	status   int
-	decision stint.Decision // what the violation led to
+	decide.Violation
+	set *served
 }
 
 // watchesNothing is for watchers of one kind of events.
@@ -62,15 +52,21 @@ func (s *Server) newWatchers() []watcher {
 	return all
 }
 
-// observe tells everyone who watches.
-func (s *Server) observe(ctx context.Context, a *arrival, t *evaluation) {
-	e := event{t, a.set, a.start, s.metrics.now() - a.start - a.waited}
-	if !a.at.IsZero() { // a simulation
-		s.metrics.decided(ctx, e)
+// Decided is for decide.Watcher: it tells everyone who watches. Simulations are only measured.
+func (c *served) Decided(ctx context.Context, e decide.Event) {
+	if e.Simulated {
+		c.of.metrics.decided(ctx, event{e, c})
 		return
 	}
-	for _, w := range s.watchers {
-		w.decided(ctx, e)
+	for _, w := range c.of.watchers {
+		w.decided(ctx, event{e, c})
+	}
+}
+
+// Violated is for decide.Watcher.
+func (c *served) Violated(ctx context.Context, v decide.Violation) {
+	for _, w := range c.of.watchers {
+		w.violated(ctx, violation{v, c})
 	}
 }
 
@@ -92,8 +88,8 @@ func (l decisionLog) decided(ctx context.Context, e event) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("outcome", e.Kind.String()), slog.String("by", e.By.String())}
-	if e.err != nil {
-		attrs = append(attrs, slog.Any("error", e.err))
+	if e.Err != nil {
+		attrs = append(attrs, slog.Any("error", e.Err))
 	}
 	for i := range e.Each {
 		d := &e.Each[i]
@@ -130,37 +126,26 @@ const (
 	KindMalformed  = kind.Malformed  // it cannot be decided, and the client is at fault
 )
 
-// KindOf is the kind of a request with this verdict, or that could not be decided because of err. Nothing else
-// concludes it from lists, outcomes, bans and errors.
-func KindOf(v *Verdict, err error) Kind {
-	_, overloaded := isOverloaded(err)
-	switch {
-	case overloaded:
-		return kind.Overloaded
-	case errors.Is(err, stint.ErrRequest):
-		return kind.Malformed
-	case err != nil:
-		return kind.Undecided
-	case v.List == rules.Blocked:
-		return kind.Blocked
-	case v.List == rules.Safe:
-		return kind.Safe
-	case v.Allowed && v.Rule == nil && v.ByHand == nil && !v.applied:
-		return kind.Unmatched
-	}
-	return kindOfDecision(&v.Decision)
-}
+// KindOf is the kind of a request with this verdict, or that could not be decided because of err.
+func KindOf(v *Verdict, err error) Kind { return decide.KindOf(v, err) }
 
-// kindOfDecision is the kind of a request that a limit or a penalty decided. Stores that are not Stint's may
-// leave the Outcome out.
-func kindOfDecision(d *stint.Decision) Kind {
-	switch {
-	case d.Outcome == stint.Warned:
-		return kind.Warned
-	case d.Outcome == stint.Banned:
-		return kind.Banned
-	case d.Allowed:
-		return kind.Allowed
-	}
-	return kind.Limited
+// instance is the Server as the decision knows it.
+type instance struct{ *Server }
+
+// StoreCalled is for decide.Instance.
+func (s instance) StoreCalled(took time.Duration, err error) { s.metrics.called(took, err) }
+
+// Failed is for decide.Instance.
+func (s instance) Failed(text string, err error) { s.sampled.failure(text, err) }
+
+// Uncharged is for decide.Instance.
+func (s instance) Uncharged(text string, err error) { s.logUncharged(text, err) }
+
+// Ambiguous is for decide.Instance.
+func (s instance) Ambiguous(err error) { s.sampled.ambiguity(err) }
+
+// Panicked is for decide.Instance.
+func (s instance) Panicked(p any) {
+	const text = "panic in the decision of a list"
+	s.sampled.log(slog.LevelError, text, text, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }

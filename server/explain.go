@@ -11,6 +11,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/lookup"
 	"github.com/stintdev/stint/server/rules"
@@ -54,14 +55,14 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 		s.calls.set(&call)
 		with.Descriptors, in = &call, &with
 	}
-	one := [1]evaluation{{in: in}}
+	one := [1]decide.Request{{In: in}}
 	t := &one[0]
 	if in.Request != nil {
-		t.maxDelay = s.settings.MaxDelay
+		t.MaxDelay = s.settings.MaxDelay
 	}
 	e := new(rules.Explanation)
-	if t.find(ctx, &served{Set: set}, &rules.Matches{Explanation: e}, time.Time{}, s.settings.AllowAmbiguous); t.err != nil {
-		return nil, t.err
+	if t.Plan(ctx, unwatched(set), &rules.Matches{Explanation: e}, time.Time{}, s.settings.AllowAmbiguous); t.Err != nil {
+		return nil, t.Err
 	}
 	x := &explanation{}
 	x.Outcome = kind.Allowed.Answer()
@@ -86,7 +87,7 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 	x.sayDescriptors(set, in.Descriptors, e.Descriptors)
 	b := &look{view: s.lookup.View(ctx)}
 	defer b.view.Close()
-	err := decideBy(ctx, b, one[:], time.Time{})
+	err := decide.DecideBy(ctx, b, one[:], time.Time{})
 	if err != nil && !errors.Is(err, lookup.ErrDenied) {
 		return nil, err
 	}
@@ -116,11 +117,11 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 // nothing.
 type look struct {
 	view   *lookup.View
-	states []stint.Decision // how each ask of the evaluation stands
+	states []stint.Decision // how each ask stands
 }
 
-// take is for book. All is read at one time from one place: if the store fails meanwhile, from this instance.
-func (l *look) take(_ context.Context, all []evaluation, _ bool) {
+// Take is for decide.Book. All is read at one time from one place: if the store fails meanwhile, from this instance.
+func (l *look) Take(_ context.Context, all []decide.Request, _ bool) {
 	before := l.view.StoreError()
 	l.tryAll(&all[0])
 	if before == nil && l.view.StoreError() != nil {
@@ -128,39 +129,39 @@ func (l *look) take(_ context.Context, all []evaluation, _ bool) {
 	}
 }
 
-func (l *look) tryAll(t *evaluation) {
-	l.states = make([]stint.Decision, len(t.asks))
-	for i := range t.groups {
-		g := &t.groups[i]
-		states := make([]stint.Decision, len(g.request.Asks))
-		a := &g.answer
-		if a.Decision, a.Err = l.view.Try(&g.request, states, a.Each); g.inShadow() && errors.Is(a.Err, lookup.ErrDenied) {
-			a.Err = errNotAskedNow
+func (l *look) tryAll(t *decide.Request) {
+	l.states = make([]stint.Decision, len(t.Asks))
+	for i := range t.Groups {
+		g := &t.Groups[i]
+		states := make([]stint.Decision, len(g.Request.Asks))
+		a := &g.Answer
+		if a.Decision, a.Err = l.view.Try(&g.Request, states, a.Each); g.InShadow() && errors.Is(a.Err, lookup.ErrDenied) {
+			a.Err = decide.ErrNotAskedNow
 		}
-		if g.places == nil {
+		if g.Places == nil {
 			l.states = states
 		}
-		for j, place := range g.places {
+		for j, place := range g.Places {
 			l.states[place] = states[j]
 		}
 	}
 }
 
-// refund is for book.
-func (l *look) refund(context.Context, *stint.Request, bool) error { return nil }
+// Refund is for decide.Book.
+func (l *look) Refund(context.Context, *stint.Request, bool) error { return nil }
 
-// hold is for book.
-func (l *look) hold(_ context.Context, _ time.Time, calls []stint.HoldCall) {
+// Hold is for decide.Book.
+func (l *look) Hold(_ context.Context, _ time.Time, calls []stint.HoldCall) {
 	for i := range calls {
-		calls[i].Err = errNotAskedNow
+		calls[i].Err = decide.ErrNotAskedNow
 	}
 }
 
-// releaseShadows is for book.
-func (l *look) releaseShadows(context.Context, *evaluation, time.Time) {}
+// ReleaseShadows is for decide.Book.
+func (l *look) ReleaseShadows(context.Context, *decide.Request, time.Time) {}
 
-// failed is for book.
-func (l *look) failed(string, error) {}
+// Failed is for decide.Book.
+func (l *look) Failed(string, error) {}
 
 // tellNeeds adds that an HTTP request needs a known client to be decided. A check of an operation may have
 // none.
@@ -250,8 +251,8 @@ func explainRule(l *look, e *rules.RuleExplanation) (*explainedRule, error) {
 
 // addLimit adds how the key of an ask stands.
 func (r *explainedRule) addLimit(v *lookup.View, a *stint.Ask, d stint.Decision) {
-	if !isShadow(r.from) {
-		refuseSpent(r.from, a, &d)
+	if !decide.IsShadow(r.from) {
+		decide.RefuseSpent(r.from, a, &d)
 	}
 	j := adminapi.ExplainedLimit{LimitState: v.Limit(&d), Cost: a.Units(), Allowed: d.Allowed, Busy: d.Busy, RetryAfter: d.RetryAfter.Microseconds()}
 	if d.RetryAfter == stint.Never {
@@ -360,7 +361,7 @@ func spell(us int64) string {
 }
 
 // conclude says how t is decided.
-func (x *explanation) conclude(t *evaluation) {
+func (x *explanation) conclude(t *decide.Request) {
 	x.concluded = t.Verdict
 	x.sayQuotas(t)
 	if t.Allowed {
@@ -375,9 +376,9 @@ func (x *explanation) conclude(t *evaluation) {
 }
 
 // deny says that a rule denies because the store does not answer.
-func (x *explanation) deny(t *evaluation) {
-	for i := range t.asks {
-		if r := t.Rules[i]; t.asks[i].OnError == stint.OnErrorDeny && !isShadow(r) {
+func (x *explanation) deny(t *decide.Request) {
+	for i := range t.Asks {
+		if r := t.Rules[i]; t.Asks[i].OnError == stint.OnErrorDeny && !decide.IsShadow(r) {
 			x.Outcome, x.Rule = kind.Undecided.Answer(), r.Name
 			x.say("It would get 503: rule %s denies while the store does not answer.", r.Name)
 			return
@@ -386,10 +387,10 @@ func (x *explanation) deny(t *evaluation) {
 }
 
 // sayQuotas names the rules whose refusal does not count, because other rules with quota_mode allow.
-func (x *explanation) sayQuotas(t *evaluation) {
-	for i := range t.groups {
-		if g := &t.groups[i]; g.quota && t.Allowed && !g.inShadow() && !g.answer.Allowed {
-			x.say("Rule %s refuses only if all rules with quota_mode do, and another allows.", g.rules[0].Name)
+func (x *explanation) sayQuotas(t *decide.Request) {
+	for i := range t.Groups {
+		if g := &t.Groups[i]; g.Quota && t.Allowed && !g.InShadow() && !g.Answer.Allowed {
+			x.say("Rule %s refuses only if all rules with quota_mode do, and another allows.", g.Rules[0].Name)
 		}
 	}
 }

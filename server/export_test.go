@@ -32,7 +32,7 @@ func (s *Server) Concluded(ctx context.Context, in *rules.Input) (Verdict, error
 func (s *Server) Holds() map[string]int64 {
 	return map[string]int64{
 		"gateway": s.admission.gateway.Taken(), "check": s.admission.check.Taken(), "bytes": s.admission.bytes.Taken(),
-		"admin": s.adminBytes.Taken(), "upgraded": s.cutOff.upgraded.Load(), "shadows": s.shadowCalls.Load(),
+		"admin": s.adminBytes.Taken(), "upgraded": s.cutOff.upgraded.Load(), "shadows": s.decider.ShadowCalls(),
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *Server) Findings() []rules.Finding {
 	if f, near := s.holdsFinding(); near {
 		beside = append(slices.Clone(beside), f)
 	}
-	return slices.Concat(beside, s.settings.Findings(set.Set), set.Findings, set.noticed.found, controls)
+	return slices.Concat(beside, s.settings.Findings(set.Set.Set), set.Findings, set.noticed.found, controls)
 }
 
 // holdsFinding finds that this instance has little room left for its own holds. Holds in Redis take none of
@@ -91,18 +91,10 @@ func (s *Server) foundForwarded(set *served, from, header string) {
 	set.noticed.add(f)
 }
 
-// noticeUnheld finds a rule with held limits that met a request that holds nothing, because its end is not
-// seen. It is logged once for each set of rules.
-func (s *Server) noticeUnheld(set *served, t *evaluation) {
-	if t.holds != (stint.HoldID{}) {
-		return
-	}
-	for i := range t.asks {
-		if l := t.asks[i].Limit; l != nil && l.IsHeld() && t.Rules[i].Mode == rules.Enforce {
-			set.noticed.unheld.Do(func() { s.foundUnheld(set, t.Rules[i], l) })
-			return
-		}
-	}
+// Unheld is for decide.Watcher: it finds a rule with held limits that met a request that holds nothing, because
+// its end is not seen. It is logged once for each set of rules.
+func (c *served) Unheld(r *rules.Rule, l *stint.Limit) {
+	c.noticed.unheld.Do(func() { c.of.foundUnheld(c, r, l) })
 }
 
 func (s *Server) foundUnheld(set *served, r *rules.Rule, l *stint.Limit) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -88,55 +89,55 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	if !s.believesToken(r) {
 		in.Claims = noClaims
 	}
-	one := make([]evaluation, 1)
-	one[0].in, one[0].maxDelay = &in, maxDelay
+	one := make([]decide.Request, 1)
+	t := &one[0]
+	t.In, t.MaxDelay = &in, maxDelay
 	if x != nil {
 		x.body.s, x.body.request = s, r
-		in.Request.Body, one[0].ending, one[0].next = &x.body, &x.ending, x
+		in.Request.Body, t.Settlement, x.settlement.Next = &x.body, &x.settlement, x
 	}
 	s.decide(r.Context(), one, time.Time{}, false)
-	v, err := &one[0].Verdict, one[0].err
 	if x == nil {
-		if err != nil {
-			return httplimit.Answer{}, err
+		if t.Err != nil {
+			return httplimit.Answer{}, t.Err
 		}
 		if asked != nil {
-			asked.Verdict = *v
+			asked.Verdict = t.Verdict
 		}
-		a := s.answer(v)
+		a := s.answer(t)
 		a.Format = a.Format.ForProxies()
 		return a, nil
 	}
 	defer x.body.decided()
-	x.access.decided(v, err)
-	if err != nil {
-		return httplimit.Answer{}, err
+	x.access.decided(t)
+	if t.Err != nil {
+		return httplimit.Answer{}, t.Err
 	}
-	x.watching, x.set, x.id, x.client = v.watching, v.set, v.ID, in.Client
-	a := s.answer(v)
-	if v.Allowed {
+	x.watching, x.set, x.id, x.client = t.Watching, t.Set, t.ID, in.Client
+	a := s.answer(t)
+	if t.Allowed {
 		if x.prompt != (rules.Prompt{}) && x.endpoint.UsesTokens() {
-			s.set.Load().noticed.takesRoute(&s.settings, x.route, v.Rules, s.log)
+			s.set.Load().noticed.takesRoute(&s.settings, x.route, t.Rules, s.log)
 		}
-		s.settlesAtEnd(x, r, v, &a)
+		s.settlesAtEnd(x, r, t, &a)
 	}
 	return a, nil
 }
 
-// ready is for evaluation.next. It asks for what is to be known when the response ends. A body that does not
+// Ready is for decide.Next. It asks for what is to be known when the response ends. A body that does not
 // arrive, or for which there is no memory, keeps the request from going on; a refusal stands.
-func (x *exchange) ready(t *evaluation) error {
-	if t.err == nil && t.Allowed {
-		if x.ending.holds || len(x.ending.spared) > 0 {
-			x.endpoint = rules.EndpointOf(t.in.Request)
+func (x *exchange) Ready(t *decide.Request) error {
+	if t.Err == nil && t.Allowed {
+		if x.settlement.Holds || len(x.settlement.Spared) > 0 {
+			x.endpoint = rules.EndpointOf(t.In.Request)
 		}
 		x.body.askForUsage(t.Rules, x.endpoint)
 		x.prompt = x.body.passed()
 	}
-	if x.body.failed != nil && (t.err != nil || t.Allowed) {
+	if x.body.failed != nil && (t.Err != nil || t.Allowed) {
 		return x.body.failed
 	}
-	return t.err
+	return t.Err
 }
 
 // passedOn returns h without the headers that Connection names, which a ReverseProxy does not
@@ -164,25 +165,25 @@ func (s *Server) clients() httplimit.Clients {
 	return httplimit.Clients{Trusted: set.TrustedProxies, Header: s.settings.ClientHeader, NAT64: set.NAT64}
 }
 
-// answer converts a verdict to the middleware's type.
-func (s *Server) answer(v *Verdict) httplimit.Answer {
+// answer converts a decision to the middleware's type.
+func (s *Server) answer(t *decide.Request) httplimit.Answer {
 	a := httplimit.Answer{
-		Decision:  v.Decision,
-		Blocked:   v.Kind == kind.Blocked,
-		Unlimited: v.Allowed && v.Limit == nil,
+		Decision:  t.Decision,
+		Blocked:   t.Kind == kind.Blocked,
+		Unlimited: t.Allowed && t.Limit == nil,
 	}
-	a.Message, a.Cause, a.ID = v.Message, v.cause(), v.ID
+	a.Message, a.Cause, a.ID = t.Message, t.Cause(), t.ID
 	if a.Blocked || a.Unlimited {
 		return a
 	}
-	if !v.Allowed {
-		a.Format = v.format(s.Rules())
+	if !t.Allowed {
+		a.Format = formatOf(t, s.Rules())
 	}
-	a.Each, a.Units = v.enforced(), v.units()
+	a.Each, a.Units = t.Enforced(), t.Units()
 	a.Delay = 0
 	delaying, last := 0, 0
-	for i := range v.Each {
-		if d := v.Each[i].Delay; d > 0 && v.Allowed && v.Rules[i].Shape && v.Rules[i].Mode == rules.Enforce {
+	for i := range t.Each {
+		if d := t.Each[i].Delay; d > 0 && t.Allowed && t.Rules[i].Shape && t.Rules[i].Mode == rules.Enforce {
 			a.Delay = max(a.Delay, d)
 			delaying, last = delaying+1, i
 		}
@@ -190,11 +191,10 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	if a.Delay > 0 {
 		a.Shape = true
 		if delaying == 1 { // with several queues, a turn in one would be too early for another
-			httplimit.Internal(friend.Of{}).SetQueue(&a, places.QueueOf(v.taken.ask(last)))
+			httplimit.Internal(friend.Of{}).SetQueue(&a, places.QueueOf(t.Ask(last)))
 		}
-		taken := v.taken
 		a.Refund = func(ctx context.Context) {
-			taken.undo(ctx, inStore{s}, "a request ended while it was delayed, and its units could not be refunded", nil)
+			s.decider.Undo(ctx, t, "a request ended while it was delayed, and its units could not be refunded")
 		}
 	}
 	return a

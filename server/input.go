@@ -204,15 +204,6 @@ func (r *inputReader) client() (netip.Addr, error) {
 	return address.Plain(a), err
 }
 
-// seeThrough replaces a NAT64 address of the client, as set knows them, by its IPv4 address, for logs and
-// lists.
-func (t *evaluation) seeThrough(set *served) {
-	if client := set.Client(t.in); client != t.in.Addr() {
-		in := *t.in // the caller's stays
-		in.Client, t.in = client, &in
-	}
-}
-
 func (r *inputReader) request(q *checkInput) error {
 	to := &q.request
 	var target, host string

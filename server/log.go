@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -78,11 +79,8 @@ func (l *sampledLog) failure(text string, err error) {
 	l.log(slog.LevelError, text, text, "error", err)
 }
 
-// noStore is the line about a failure of the store.
-const noStore = "the store does not decide; on_store_error decides instead"
-
 // storeFailure logs a failure of the store.
-func (l *sampledLog) storeFailure(err error) { l.failure(noStore, err) }
+func (l *sampledLog) storeFailure(err error) { l.failure(decide.NoStore, err) }
 
 // upstream logs what is wrong with the upstream of r.
 func (l *sampledLog) upstream(r *http.Request, what string, err error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/friend"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/recent"
@@ -73,7 +74,8 @@ type metrics struct {
 // served is a set with the counters of its rules. They are swapped together, so that a request
 // uses the counters of the rules that decided it.
 type served struct {
-	*rules.Set
+	decide.Set
+	of       *Server
 	counters ruleCounters
 	holds    holdsByName
 	noticed  *noticed
@@ -88,7 +90,7 @@ type ruleCounters struct {
 	late  *lateCounters                // nil: there are none
 }
 
-// of returns the counter of a rule; nil: the rule is off, or a preview decides.
+// of returns the counter of a rule; nil: the rule is off.
 func (c ruleCounters) of(r *rules.Rule) *ruleCounter {
 	if known := c.rules[r]; known != nil || c.late == nil || r == nil || r.Descriptor == nil {
 		return known
@@ -263,7 +265,7 @@ func (m *metrics) serve(set *rules.Set, before *served) *served {
 			all.rules[r] = m.counter(r)
 		}
 	}
-	return &served{set, all, holds, new(noticed), readsOf(set), usageAlerts(set)}
+	return &served{decide.Set{Set: set}, nil, all, holds, new(noticed), readsOf(set), usageAlerts(set)}
 }
 
 // counter makes the counter of a rule; nil: it is off.
@@ -325,14 +327,14 @@ func (m *metrics) now() time.Duration { return time.Since(m.epoch) }
 
 // decided is for watcher.
 func (m *metrics) decided(ctx context.Context, e event) {
-	m.decideSeconds.Observe(e.took.Seconds())
+	m.decideSeconds.Observe(e.Took.Seconds())
 	cancelled := ctx.Err() != nil
-	for i := range e.groups {
-		g := &e.groups[i]
-		if err := g.answer.Err; g.inShadow() || err != nil && (cancelled || errors.Is(err, stint.ErrRequest) || !g.request.At.IsZero()) {
+	for i := range e.Groups {
+		g := &e.Groups[i]
+		if err := g.Answer.Err; g.InShadow() || err != nil && (cancelled || errors.Is(err, stint.ErrRequest) || !g.Request.At.IsZero()) {
 			continue
 		}
-		e.set.counters.fellBack(g.rules, &g.answer)
+		e.set.counters.fellBack(g.Rules, &g.Answer)
 	}
 	switch {
 	case e.Kind == kind.Malformed:
@@ -343,18 +345,18 @@ func (m *metrics) decided(ctx context.Context, e event) {
 	default:
 		m.noRule[e.Kind].Inc()
 	}
-	e.countBeside(e.set.counters)
+	countBeside(&e.Verdict, e.set.counters)
 }
 
 // violated is for watcher.
 func (m *metrics) violated(_ context.Context, v violation) {
-	if c := v.set.counters.of(v.rule); c != nil {
+	if c := v.set.counters.of(v.Rule); c != nil {
 		c.responses.Inc()
 	}
 }
 
 // countBeside counts the decision for the rules that applied and did not decide.
-func (v *Verdict) countBeside(counters ruleCounters) {
+func countBeside(v *Verdict, counters ruleCounters) {
 	for i, r := range v.Rules {
 		if r == v.Rule || i > 0 && r == v.Rules[i-1] {
 			continue
@@ -395,15 +397,13 @@ func (m *metrics) turned(to fleet.BreakerState, why error) {
 	}
 }
 
-// refusedInShadow counts that r, which is in shadow mode, would have refused.
-func (c ruleCounters) refusedInShadow(r *rules.Rule) { c.of(r).shadow.Inc() }
+// RefusedInShadow is for decide.Watcher.
+func (c *served) RefusedInShadow(r *rules.Rule) { c.counters.of(r).shadow.Inc() }
 
-// skipped counts that rules, which are in shadow mode, were not asked.
-func (c ruleCounters) skipped(all ...*rules.Rule) {
+// Skipped is for decide.Watcher.
+func (c *served) Skipped(all ...*rules.Rule) {
 	for _, r := range all {
-		if counter := c.of(r); counter != nil { // nil: in a preview
-			counter.skipped.Inc()
-		}
+		c.counters.of(r).skipped.Inc()
 	}
 }
 

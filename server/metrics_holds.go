@@ -7,6 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -51,10 +52,17 @@ func (m *metrics) forgetHolds(rule string) {
 }
 
 // begun counts a request that holds something.
-func (c *holdCounters) begun() { c.now.Inc() }
+func (c *holdCounters) begun() {
+	if c != nil {
+		c.now.Inc()
+	}
+}
 
 // ended counts that such a request has ended: whether it took place, and whether the store had lost its hold.
 func (c *holdCounters) ended(tookPlace, lost bool) {
+	if c == nil {
+		return
+	}
 	c.now.Dec()
 	switch {
 	case lost:
@@ -124,7 +132,7 @@ func (c holdsByName) settled(h *checkHold, calls []stint.HoldCall) {
 	ends := map[string]end{} // by rule
 	for i := range calls {
 		call := &calls[i]
-		rule := ruleOf(call.Limit)
+		rule := decide.RuleOf(call.Limit)
 		e := ends[rule]
 		ends[rule] = end{e.found || call.Found, e.failed || call.Err != nil}
 		if call.Found && rules.IsBudget(call.Limit) {
@@ -142,11 +150,33 @@ func (c holdsByName) settled(h *checkHold, calls []stint.HoldCall) {
 	}
 }
 
-// charged counts the charges without a hold among calls.
-func (c holdsByName) charged(calls []stint.HoldCall) {
+// Charged is for decide.Watcher: it counts the charges without a hold among calls.
+func (c *served) Charged(calls []stint.HoldCall) {
 	for i := range calls {
 		if call := &calls[i]; call.Action == stint.HoldCharge && call.Err == nil && rules.IsBudget(call.Limit) {
-			c[ruleOf(call.Limit)].cost(0, call.Cost)
+			c.holds[decide.RuleOf(call.Limit)].cost(0, call.Cost)
 		}
+	}
+}
+
+// Held is for decide.Watcher.
+func (c *served) Held(r *rules.Rule) { c.counters.of(r).holds.begun() }
+
+// Released is for decide.Watcher.
+func (c *served) Released(r *rules.Rule, tookPlace, lost bool) {
+	c.counters.of(r).holds.ended(tookPlace, lost)
+}
+
+// Cost is for decide.Watcher.
+func (c *served) Cost(r *rules.Rule, held, cost int64) { c.counters.of(r).holds.cost(held, cost) }
+
+// CostRead is for decide.Watcher.
+func (c *served) CostRead(r *rules.Rule, status int, known bool) {
+	counters := c.counters.of(r).holds
+	if counters.responseRead(status, known) {
+		c.of.foundUnread(r)
+	}
+	if !known {
+		counters.costUnknown()
 	}
 }

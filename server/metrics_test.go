@@ -24,6 +24,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -418,13 +419,13 @@ func TestMetricsAllocations(t *testing.T) {
 	set, ctx := c.set.Load(), context.Background()
 	login, try := set.Rules[0], set.Rules[1]
 	answer := stint.Answer{Each: []stint.Decision{{By: stint.ByLocal}}}
-	e := event{&evaluation{Verdict: Verdict{Kind: kind.Limited, Rule: login}}, set, 0, 0}
+	e := event{decide.Event{Request: &decide.Request{Verdict: Verdict{Kind: kind.Limited, Rule: login}}}, set}
 	if n := testing.AllocsPerRun(100, func() {
 		start := c.metrics.now()
 		c.metrics.called(c.metrics.now()-start, nil)
-		set.counters.refusedInShadow(try)
+		set.RefusedInShadow(try)
 		set.counters.fellBack([]*rules.Rule{login}, &answer)
-		e.start = start
+		e.Start = start
 		c.metrics.decided(ctx, e)
 	}); n > 0 {
 		t.Errorf("%g allocations", n)
@@ -436,11 +437,11 @@ func TestMetricsAllocations(t *testing.T) {
 func BenchmarkMetrics(b *testing.B) {
 	c := newCounted(b, countedRules, new(stint.Memory))
 	set, ctx := c.set.Load(), context.Background()
-	e := event{&evaluation{Verdict: Verdict{Kind: kind.Allowed, Rule: set.Rules[0]}}, set, 0, 0}
+	e := event{decide.Event{Request: &decide.Request{Verdict: Verdict{Kind: kind.Allowed, Rule: set.Rules[0]}}}, set}
 	request := func() {
 		start := c.metrics.now()
 		c.metrics.called(c.metrics.now()-start, nil)
-		e.start = start
+		e.Start = start
 		c.metrics.decided(ctx, e)
 	}
 	b.Run("alone", func(b *testing.B) {

@@ -43,21 +43,21 @@ func isOwn(r Reports) bool {
 type offenderWatcher struct{ counter *offenders.Counter }
 
 func (w offenderWatcher) decided(_ context.Context, e event) {
-	if e.err != nil || e.Allowed && len(e.Each) == 0 {
+	if e.Err != nil || e.Allowed && len(e.Each) == 0 {
 		return
 	}
 	r := offenders.Request{
-		Start: e.start, Client: e.in.Addr(), IPv6Prefix: e.set.IPv6Prefix,
-		Decision: &e.Decision, Rule: e.Rule, Rules: e.Rules, Each: e.Each, Asks: e.asks,
+		Start: e.Start, Client: e.In.Addr(), IPv6Prefix: e.set.IPv6Prefix,
+		Decision: &e.Decision, Rule: e.Rule, Rules: e.Rules, Each: e.Each, Asks: e.Asks,
 	}
-	if e.in.Request != nil {
-		r.Path = e.in.Request.Path
+	if e.In.Request != nil {
+		r.Path = e.In.Request.Path
 	}
 	w.counter.Observe(&r)
 }
 
 func (w offenderWatcher) violated(_ context.Context, v violation) {
-	w.counter.Violated(v.rule, v.ask.Key, &offenders.Request{Start: v.start, Client: v.client, IPv6Prefix: v.set.IPv6Prefix, Path: v.path})
+	w.counter.Violated(v.Rule, v.Ask.Key, &offenders.Request{Start: v.Start, Client: v.Client, IPv6Prefix: v.set.IPv6Prefix, Path: v.Path})
 }
 
 // topOffenders answers GET /v1/offenders.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -11,92 +10,32 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
 
-// watching is a rule that counts responses to a request as violations of its key.
-type watching struct {
-	rule *rules.Rule
-	ask  stint.Ask
-}
-
-// watch records the rules that wait for the response. A rule in shadow mode bans nobody.
-func (v *Verdict) watch(asks []stint.Ask) {
-	for i, r := range v.Rules {
-		known := i > 0 && v.Rules[i-1] == r // through another of its limits
-		if len(r.OnStatus) > 0 && r.Mode == rules.Enforce && !known {
-			v.watching = append(v.watching, watching{r, asks[i]})
-		}
-	}
-}
-
-// showLimits removes rules without limits from Rules and Each, which are about limits.
-func (v *Verdict) showLimits() {
-	shown := slices.IndexFunc(v.Rules, hasNoLimits)
-	if shown < 0 {
-		return
-	}
-	v.Rules = slices.Clone(v.Rules) // later settlements and refunds share the array, and need all
-	if v.Each != nil {
-		v.Each = slices.Clone(v.Each)
-	}
-	places := make([]int, len(v.Rules)) // of asks; descriptors have their index
-	for i := range places {
-		places[i] = min(i, shown)
-	}
-	for i := shown + 1; i < len(v.Rules); i++ {
-		places[i] = shown
-		if hasNoLimits(v.Rules[i]) {
-			continue
-		}
-		v.Rules[shown] = v.Rules[i]
-		if v.Each != nil {
-			v.Each[shown] = v.Each[i]
-		}
-		if v.Left != nil {
-			v.Left[shown] = v.Left[i]
-		}
-		shown++
-	}
-	v.Rules = v.Rules[:shown]
-	if v.Each != nil {
-		v.Each = v.Each[:shown]
-	}
-	if v.Left != nil {
-		v.Left = v.Left[:shown]
-	}
-	for i := range v.Descriptors {
-		if d := &v.Descriptors[i]; d.Ask >= 0 && !d.GiveBack {
-			d.Ask = places[d.Ask]
-		}
-	}
-}
-
-func hasNoLimits(r *rules.Rule) bool { return len(r.Limits) == 0 && r.Descriptor == nil }
-
 // exchange is the gateway's data about a request until its response arrives.
 type exchange struct {
-	headers  http.Header // about limits
-	watching []watching
-	set      *served    // that decided
-	id       string     // of the decision; empty: it has none
-	access   *access    // nil: there is no access log
-	client   netip.Addr // invalid: unknown
-	room     *room.Room // where it has a place; nil: it has left
-	place    room.Place
-	upgraded bool // counts in cutOff.upgraded
-	target   rules.Target
-	route    *config.Route // nil: none yet
-	upload   *upload       // nil: no body, or no upstream
-	body     body          // as rules read it
-	prompt   rules.Prompt  // of the body, as far as known
-	endpoint rules.Endpoint
-	ending   ending // settles its holds
-	status   int    // of the upstream's response; 0: none
-	unsent   bool   // the upstream could not be reached
+	headers    http.Header // about limits
+	watching   []decide.Watching
+	set        *decide.Set // that decided
+	id         string      // of the decision; empty: it has none
+	access     *access     // nil: there is no access log
+	client     netip.Addr  // invalid: unknown
+	room       *room.Room  // where it has a place; nil: it has left
+	place      room.Place
+	upgraded   bool // counts in cutOff.upgraded
+	target     rules.Target
+	route      *config.Route // nil: none yet
+	upload     *upload       // nil: no body, or no upstream
+	body       body          // as rules read it
+	prompt     rules.Prompt  // of the body, as far as known
+	endpoint   rules.Endpoint
+	settlement decide.Settlement // of its holds
+	status     int               // of the upstream's response; 0: none
+	unsent     bool              // the upstream could not be reached
 	// clientFailed means that there was no response because the client left, or because its body
 	// did not arrive.
 	clientFailed bool
@@ -173,23 +112,15 @@ func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 		return
 	}
 	for i := range x.watching {
-		if w := &x.watching[i]; slices.Contains(w.rule.OnStatus, status) {
+		if w := &x.watching[i]; slices.Contains(w.Rule.OnStatus, status) {
 			s.violated(ctx, x, w, status)
 		}
 	}
 }
 
-func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status int) {
-	ctx = context.WithoutCancel(ctx) // the violation counts even if the client has left
+func (s *Server) violated(ctx context.Context, x *exchange, w *decide.Watching, status int) {
 	ctx, span := s.tracing.start(ctx, "violate", trace.SpanKindInternal)
-	d, err := s.decider.Violate(ctx, w.ask.Key, w.ask.Penalty)
-	s.tracing.violated(span, w, &d, err)
-	if err != nil {
-		s.sampled.failure("a response could not be counted as a violation", fmt.Errorf("rule %s: %w", w.rule.Name, err))
-		return
-	}
-	v := violation{*w, x.set, s.metrics.now(), x.client, x.target.Path, x.id, status, d}
-	for _, to := range s.watchers {
-		to.violated(ctx, v)
-	}
+	v := decide.Violation{Watching: *w, Client: x.client, Path: x.target.Path, ID: x.id, Status: status}
+	err := s.decider.Violate(ctx, x.set, &v)
+	s.tracing.violated(span, w, &v.Decision, err)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/rules"
@@ -42,9 +43,9 @@ func (r *recorder) decided(_ context.Context, e event) {
 	if e.Kind == kind.Malformed {
 		return
 	}
-	q := recent.Request{At: e.start, Input: e.in, Claims: e.claims, MaxDelay: e.maxDelay}
-	if !e.in.Addr().IsValid() && len(e.asks) > 0 {
-		q.Subject = e.asks[0].Key
+	q := recent.Request{At: e.Start, Input: e.In, Claims: e.Claims, MaxDelay: e.MaxDelay}
+	if !e.In.Addr().IsValid() && len(e.Asks) > 0 {
+		q.Subject = e.Asks[0].Key
 	}
 	r.Add(&q, e.set.IPv6Prefix, e.set.reads)
 }
@@ -72,7 +73,7 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 	if set.ReadsBody() { // bodies are never recorded
 		p.Missing = append(p.Missing, "body")
 	}
-	if set.Holds() || p.now.served.Holds() { // a trial holds nothing, because it does not know when requests end
+	if set.Holds() || p.now.set.Holds() { // a trial holds nothing, because it does not know when requests end
 		p.Missing = append(p.Missing, "holds")
 	}
 	p.Sample = []adminapi.PreviewCase{}
@@ -145,7 +146,7 @@ func (p *previewed) try(ctx context.Context, s *Server, q *recent.Request, at ti
 
 // trial decides requests under a set. It is a book with counts of its own.
 type trial struct {
-	served  served
+	set     *decide.Set
 	limiter *stint.Limiter
 	matches rules.Matches
 	counts  adminapi.PreviewCounts
@@ -153,9 +154,12 @@ type trial struct {
 	err     error            // of what should have been charged or given back
 }
 
+// unwatched is a set whose decisions nobody learns of.
+func unwatched(set *rules.Set) *decide.Set { return &decide.Set{Set: set, Watcher: decide.Unwatched{}} }
+
 func newTrial(set *rules.Set) *trial {
 	return &trial{
-		served:  served{Set: set},
+		set:     unwatched(set),
 		limiter: stint.NewLimiter(&stint.Memory{MaxKeys: config.MaxPreviewKeys}),
 		refused: map[string]int64{},
 	}
@@ -171,60 +175,60 @@ type tried struct {
 
 // decide decides a request as Server.decide does, without an instance's bounds and effects.
 func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
-	one := [1]evaluation{{in: q.Input, maxDelay: q.MaxDelay}}
+	one := [1]decide.Request{{In: q.Input, MaxDelay: q.MaxDelay}}
 	t := &one[0]
-	t.find(ctx, &p.served, &p.matches, at, ambiguous)
-	if errors.Is(t.err, stint.ErrRequest) {
+	t.Plan(ctx, p.set, &p.matches, at, ambiguous)
+	if errors.Is(t.Err, stint.ErrRequest) {
 		return tried{outcome: kind.Malformed.Answer()}, nil
 	}
-	if t.err != nil {
-		return tried{}, t.err
+	if t.Err != nil {
+		return tried{}, t.Err
 	}
-	if err := decideBy(ctx, p, one[:], at); err != nil || p.err != nil {
+	if err := decide.DecideBy(ctx, p, one[:], at); err != nil || p.err != nil {
 		return tried{}, errors.Join(err, p.err)
 	}
 	result := tried{allowed: t.Allowed, outcome: t.Kind.Answer()}
 	if !t.Allowed && t.Rule != nil {
 		result.rule = t.Rule.Name
 	}
-	for i := range t.groups {
-		if g := &t.groups[i]; g.inShadow() && !g.answer.Allowed {
-			result.shadows = append(result.shadows, g.rules[0].Name)
+	for i := range t.Groups {
+		if g := &t.Groups[i]; g.InShadow() && !g.Answer.Allowed {
+			result.shadows = append(result.shadows, g.Rules[0].Name)
 		}
 	}
 	return result, nil
 }
 
-// take is for book.
-func (p *trial) take(ctx context.Context, all []evaluation, _ bool) {
+// Take is for decide.Book.
+func (p *trial) Take(ctx context.Context, all []decide.Request, _ bool) {
 	for i := range all {
 		t := &all[i]
-		for j := range t.groups {
-			g := &t.groups[j]
-			a := &g.answer
-			a.Decision, a.Err = p.limiter.Take(ctx, &g.request, a.Each)
-			if g.inShadow() && refused(a) {
-				p.hold(ctx, g.request.At, t.charges(g, nil))
+		for j := range t.Groups {
+			g := &t.Groups[j]
+			a := &g.Answer
+			a.Decision, a.Err = p.limiter.Take(ctx, &g.Request, a.Each)
+			if g.InShadow() && decide.Refused(a) {
+				p.Hold(ctx, g.Request.At, t.Charges(g, nil))
 			}
 		}
 	}
 }
 
-// refund is for book.
-func (p *trial) refund(ctx context.Context, r *stint.Request, _ bool) error {
+// Refund is for decide.Book.
+func (p *trial) Refund(ctx context.Context, r *stint.Request, _ bool) error {
 	return stint.Refund(ctx, p.limiter.Store, r)
 }
 
-// hold is for book.
-func (p *trial) hold(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+// Hold is for decide.Book.
+func (p *trial) Hold(ctx context.Context, at time.Time, calls []stint.HoldCall) {
 	stint.Holds(ctx, p.limiter.Store, at, calls)
 }
 
-// releaseShadows is for book. A trial holds nothing.
-func (p *trial) releaseShadows(context.Context, *evaluation, time.Time) {}
+// ReleaseShadows is for decide.Book. A trial holds nothing.
+func (p *trial) ReleaseShadows(context.Context, *decide.Request, time.Time) {}
 
-// failed is for book.
-func (p *trial) failed(_ string, err error) {
+// Failed is for decide.Book.
+func (p *trial) Failed(_ string, err error) {
 	if !errors.Is(err, stint.ErrRequest) {
 		p.err = err
 	}
@@ -249,8 +253,8 @@ func (p *trial) count(t tried) {
 func refusedBy(now, then *trial) []adminapi.PreviewRule {
 	all := []adminapi.PreviewRule{}
 	listed := map[string]bool{}
-	shadowNow, shadowThen := shadowRules(now.served.Set), shadowRules(then.served.Set)
-	for _, set := range []*rules.Set{then.served.Set, now.served.Set} {
+	shadowNow, shadowThen := shadowRules(now.set.Set), shadowRules(then.set.Set)
+	for _, set := range []*rules.Set{then.set.Set, now.set.Set} {
 		for _, r := range set.Rules {
 			if (now.refused[r.Name] > 0 || then.refused[r.Name] > 0) && !listed[r.Name] {
 				listed[r.Name] = true

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -116,7 +117,7 @@ func (l *refusalLog) flushAll(set *served) {
 
 // decided is for watcher: it logs a refusal, and a decision without the store.
 func (l *refusalLog) decided(ctx context.Context, t event) {
-	if l.most == 0 || t.err != nil {
+	if l.most == 0 || t.Err != nil {
 		return
 	}
 	degraded := t.By == stint.ByLocal || t.By == stint.ByPolicy
@@ -127,18 +128,18 @@ func (l *refusalLog) decided(ctx context.Context, t event) {
 	if t.Rule != nil {
 		r = &t.set.counters.of(t.Rule).lines
 	}
-	if degraded && r.degraded.take(uint32(t.start/degradedEvery), 1) {
-		l.to.LogAttrs(ctx, slog.LevelWarn, "decided without the store", l.degradedAttrs(t.evaluation)...)
+	if degraded && r.degraded.take(uint32(t.Start/degradedEvery), 1) {
+		l.to.LogAttrs(ctx, slog.LevelWarn, "decided without the store", l.degradedAttrs(t.Request)...)
 	}
 	if t.Allowed {
 		return
 	}
-	if level := levelOf(t.Kind); l.to.Enabled(ctx, level) && l.take(r, t.start, t.Kind) {
-		l.to.LogAttrs(ctx, level, "refused", l.refusalAttrs(t.evaluation)...)
+	if level := levelOf(t.Kind); l.to.Enabled(ctx, level) && l.take(r, t.Start, t.Kind) {
+		l.to.LogAttrs(ctx, level, "refused", l.refusalAttrs(t.Request)...)
 	}
 }
 
-func (l *refusalLog) degradedAttrs(t *evaluation) []slog.Attr {
+func (l *refusalLog) degradedAttrs(t *decide.Request) []slog.Attr {
 	attrs := []slog.Attr{slog.String("by", t.By.String()), slog.String("outcome", t.Kind.String())}
 	if t.Rule != nil {
 		attrs = append(attrs, slog.String("rule", t.Rule.Name))
@@ -150,7 +151,7 @@ func (l *refusalLog) degradedAttrs(t *evaluation) []slog.Attr {
 }
 
 // refusalAttrs are the fields of a refusal that are known.
-func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
+func (l *refusalLog) refusalAttrs(t *decide.Request) []slog.Attr {
 	attrs := append(make([]slog.Attr, 0, 20), slog.String("outcome", t.Kind.String()))
 	add := func(name, text string) {
 		if text != "" {
@@ -167,7 +168,7 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 		add("entry", loggable(t.Entry.String()))
 	}
 	if t.Limit != nil {
-		cost, limit := t.asked()
+		cost, limit := t.Wanted()
 		attrs = append(attrs, slog.Int64("cost", cost), slog.String("limit", limit), slog.Int64("remaining", t.Remaining))
 		if t.Held > 0 {
 			attrs = append(attrs, slog.Int64("held", t.Held))
@@ -185,10 +186,10 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 	if t.Kind == kind.Banned {
 		add("ban_left", loggedWait(t.BanLeft))
 	}
-	add("by", sayBy(&t.Decision))
-	add("client", l.client(t.in.Addr()))
-	add("operation", loggable(t.in.What()))
-	if r := t.in.Request; r != nil {
+	add("by", decide.SayBy(&t.Decision))
+	add("client", l.client(t.In.Addr()))
+	add("operation", loggable(t.In.What()))
+	if r := t.In.Request; r != nil {
 		add("method", loggable(r.Method))
 		add("host", loggable(r.Host))
 		add("path", loggable(r.Path))
@@ -198,48 +199,26 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 	return attrs
 }
 
-// asked returns how many units the ask behind the decision wanted, and its limit. For a descriptor's limit
-// that allows nothing, the ask has a cost that never fits.
-func (t *evaluation) asked() (cost int64, limit string) {
-	limit = t.Limit.Terms()
-	for i := range t.asks {
-		a := &t.asks[i]
-		if a.Limit != t.Limit || a.Key != t.Key {
-			continue
-		}
-		cost = a.Units()
-		for k := range t.Descriptors {
-			if m := &t.Descriptors[k]; m.Ask == i && m.Limit != nil && m.Limit.Amount == 0 && cost > a.Limit.Capacity() {
-				cost -= a.Limit.Capacity()
-				_, period, _ := strings.Cut(a.Limit.Terms(), " ")
-				limit = "0 " + period
-			}
-		}
-		return cost, limit
-	}
-	return 1, limit // of the limit of a Limiter
-}
-
 // violated is for watcher.
 func (l *refusalLog) violated(ctx context.Context, v violation) {
-	c := v.set.counters.of(v.rule)
+	c := v.set.counters.of(v.Rule)
 	if l.most == 0 || c == nil {
 		return
 	}
-	k := kindOfDecision(&v.decision)
+	k := decide.KindOfDecision(&v.Decision)
 	level := levelOf(k)
-	if !l.to.Enabled(ctx, level) || !l.take(&c.lines, v.start, k) {
+	if !l.to.Enabled(ctx, level) || !l.take(&c.lines, v.Start, k) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("outcome", k.String()), slog.String("rule", v.rule.Name), slog.String("key", l.key(v.ask.Key)),
-		slog.Int("status", v.status), slog.Int64("violations", v.decision.Violations),
+		slog.String("outcome", k.String()), slog.String("rule", v.Rule.Name), slog.String("key", l.key(v.Ask.Key)),
+		slog.Int("status", v.Status), slog.Int64("violations", v.Decision.Violations),
 	}
 	if k == kind.Banned {
-		attrs = append(attrs, slog.String("ban_left", loggedWait(v.decision.BanLeft)))
+		attrs = append(attrs, slog.String("ban_left", loggedWait(v.Decision.BanLeft)))
 	}
-	if v.id != "" {
-		attrs = append(attrs, slog.String("decision", v.id))
+	if v.ID != "" {
+		attrs = append(attrs, slog.String("decision", v.ID))
 	}
 	l.to.LogAttrs(ctx, level, "violation by a response", attrs...)
 }

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -49,10 +50,10 @@ func TestRefusalCountsConcurrently(t *testing.T) {
 	for range goroutines {
 		all.Go(func() {
 			for i := range each {
-				e := evaluation{in: new(rules.Input)}
+				e := decide.Request{In: new(rules.Input)}
 				e.Kind, e.Rule = kind.Limited, rule
 				e.Decision = stint.Decision{Outcome: stint.Limited, Key: "k"}
-				l.decided(context.Background(), event{&e, set, time.Duration(i/1000) * time.Second, 0})
+				l.decided(context.Background(), event{decide.Event{Request: &e, Start: time.Duration(i/1000) * time.Second}, set})
 				if i%500 == 0 {
 					l.flush(&counters.of(rule).lines)
 				}

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -81,11 +80,11 @@ type replyJSON struct {
 	// Then comes "decisions", a list of namedJSON.
 }
 
-func (v *Verdict) reply() replyJSON {
+func replyOf(v *Verdict) replyJSON {
 	r := replyJSON{
 		Outcome:      v.Kind.Answer(),
 		Message:      v.Message,
-		By:           sayBy(&v.Decision),
+		By:           decide.SayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
 		Used:         v.Used(),
 		Held:         v.Held,
@@ -109,21 +108,13 @@ func (v *Verdict) reply() replyJSON {
 }
 
 // named is the decision of the limit at that index.
-func (v *Verdict) named(i int) namedJSON {
+func named(v *Verdict, i int) namedJSON {
 	d := &v.Each[i]
-	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: d.Used(), Held: d.Held, Busy: d.Busy}
+	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: decide.SayBy(d), decisionJSON: toJSON(d), Used: d.Used(), Held: d.Held, Busy: d.Busy}
 	if d.Limit != nil {
 		j.Text = d.Limit.Terms()
 	}
 	return j
-}
-
-// sayBy is who decided: lease, local or policy; "": the store.
-func sayBy(d *stint.Decision) string {
-	if d.By == stint.ByStore {
-		return ""
-	}
-	return d.By.String()
 }
 
 func (j *decisionJSON) appendTo(b []byte) []byte {
@@ -197,31 +188,31 @@ func appendMore(b []byte, name string, n int64) []byte {
 }
 
 // appendReply appends the members of the answer to a check, with rules in shadow mode if shadows.
-func (t *evaluation) appendReply(b []byte, shadows bool) []byte {
+func appendReply(b []byte, t *decide.Request, shadows bool) []byte {
 	v := &t.Verdict
-	reply := v.reply()
+	reply := replyOf(v)
 	b = reply.appendTo(b)
-	if hold := t.heldText(); hold != "" {
+	if hold := heldText(t); hold != "" {
 		b = appendText(append(b, `,"hold":`...), hold)
 	}
 	b = append(b, `,"decisions":[`...)
 	first := true
 	for i := range v.Each {
-		if isShadow(v.Rules[i]) && (!shadows || v.Each[i].Outcome == 0) { // or it was not asked
+		if decide.IsShadow(v.Rules[i]) && (!shadows || v.Each[i].Outcome == 0) { // or it was not asked
 			continue
 		}
 		if !first {
 			b = append(b, ',')
 		}
 		first = false
-		j := v.named(i)
+		j := named(v, i)
 		b = j.appendTo(b)
 	}
 	return append(b, ']')
 }
 
 // size estimates the length of that.
-func (v *Verdict) size() int { return 256 + 208*len(v.Each) }
+func sizeOf(v *Verdict) int { return 256 + 208*len(v.Each) }
 
 // appendText appends a string in JSON.
 func appendText(b []byte, s string) []byte {
@@ -241,27 +232,27 @@ func appendText(b []byte, s string) []byte {
 }
 
 // status is the status of the answer to a single check.
-func (t *evaluation) status() int {
-	if errors.Is(t.err, errBug) {
+func statusOf(t *decide.Request) int {
+	if errors.Is(t.Err, decide.ErrBug) {
 		return http.StatusInternalServerError
 	}
 	return t.Kind.Status()
 }
 
-// appendTo appends the element of a list for t: the body of the answer to a single check, with
+// appendElement appends the element of a list for t: the body of the answer to a single check, with
 // its status and headers as members.
-func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
+func appendElement(b []byte, t *decide.Request, r *http.Request, shadows bool) []byte {
 	b = append(b, '{')
-	if t.err != nil {
+	if t.Err != nil {
 		p := page{header: http.Header{}}
-		t.refuse(&p, r)
-		if t.Kind == kind.Undecided && t.status() == http.StatusServiceUnavailable {
+		refuse(t, &p, r)
+		if t.Kind == kind.Undecided && statusOf(t) == http.StatusServiceUnavailable {
 			b = append(b, `"retry_after":1,`...) // the body does not have it
 		}
 		return append(b, bytes.TrimSpace(p.body[1:])...)
 	}
 	b = append(b, `"status":`...)
-	b = strconv.AppendInt(b, int64(t.status()), 10)
+	b = strconv.AppendInt(b, int64(statusOf(t)), 10)
 	b = append(b, ',')
 	if !t.Allowed && t.ID != "" {
 		b = append(appendText(append(b, `"decision_id":`...), t.ID), ',')
@@ -275,19 +266,19 @@ func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 		b = strconv.AppendInt(b, max(1, int64((wait-1)/time.Second)+1), 10)
 		b = append(b, ',')
 	}
-	return append(t.appendReply(b, shadows), '}')
+	return append(appendReply(b, t, shadows), '}')
 }
 
 // refuse answers with a problem for t's error.
-func (t *evaluation) refuse(w http.ResponseWriter, r *http.Request) {
-	status := t.status()
-	if o, is := isOverloaded(t.err); is {
+func refuse(t *decide.Request, w http.ResponseWriter, r *http.Request) {
+	status := statusOf(t)
+	if o := (*httplimit.Overloaded)(nil); errors.As(t.Err, &o) {
 		o.Refuse(w, r)
 		return
 	}
 	switch status {
 	case http.StatusBadRequest:
-		httplimit.Problem(w, r, status, t.err.Error())
+		httplimit.Problem(w, r, status, t.Err.Error())
 		return
 	case http.StatusInternalServerError:
 		httplimit.Problem(w, r, status, "An error of the server itself kept it from deciding about this request.")
@@ -310,60 +301,10 @@ func (p *page) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// wanted is the languages that in's client accepts, as in Accept-Language.
-func wanted(in *rules.Input) string {
-	if in.Request == nil {
-		return ""
-	}
-	return strings.Join(in.Request.Header["Accept-Language"], ", ")
-}
-
-// message is the text for the refusal d; see teller.
-func (v *Verdict) message(d *stint.Decision, languages string) string {
-	r := v.teller(d)
-	if r == nil {
-		return ""
-	}
-	return r.Messages.Text(d, v.ByHand != nil, languages)
-}
-
-// teller is the rule whose message explains the refusal d: the rule that decided. If d counts as a violation
-// of another rule, whose numbers d shows, it is that rule. nil: no rule decided.
-func (v *Verdict) teller(d *stint.Decision) *rules.Rule {
-	r := v.Rule
-	if r == nil {
-		return nil
-	}
-	if d.Penalty != nil && r.Penalty != nil && r.Penalty != d.Penalty {
-		if i := slices.IndexFunc(v.Rules, func(r *rules.Rule) bool { return r.Penalty == d.Penalty }); i >= 0 {
-			r = v.Rules[i]
-		}
-	}
-	return r
-}
-
-// format is the format of the refusal by the rules of set.
-func (v *Verdict) format(set *rules.Set) *httplimit.ErrorFormat {
-	if r := v.teller(&v.Decision); r != nil {
+// formatOf is the format of the refusal of t by the rules of set.
+func formatOf(t *decide.Request, set *rules.Set) *httplimit.ErrorFormat {
+	if r := t.Teller(); r != nil {
 		return r.Refusal
 	}
 	return set.Refusal
-}
-
-// cause is the server's own text about a ban that is not, or not only, for too many requests; else empty. It
-// does not say who imposed a manual ban, or why.
-func (v *Verdict) cause() string {
-	switch {
-	case v.Kind != kind.Banned:
-		return ""
-	case v.ByHand != nil && v.Rule == nil:
-		return "This network is banned by the operator of this service."
-	case v.ByHand != nil:
-		return "Banned by the operator of this service."
-	case v.Rule == nil || len(v.Rule.OnStatus) == 0:
-		return ""
-	case len(v.Rule.Limits) == 0:
-		return "Banned because of the responses to earlier requests."
-	}
-	return "Banned because of earlier requests."
 }

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -86,23 +86,6 @@ func looksAtPath(r *config.Route) bool {
 	return r.Path != "/" || strings.Trim(r.Upstream.Path, "/") != ""
 }
 
-// targetError is why the target or the method of a request is refused. It wraps
-// stint.ErrRequest.
-type targetError struct {
-	detail string // a sentence for the client, without anything that it sent
-}
-
-func (e *targetError) Error() string { return e.detail }
-func (e *targetError) Unwrap() error { return stint.ErrRequest }
-
-// Detail is for httplimit.Middleware.
-func (e *targetError) Detail() string { return e.detail }
-
-// ambiguous is the error of a request that is refused because of a.
-func ambiguous(a rules.Ambiguity) error {
-	return &targetError{(&rules.AmbiguousError{Is: a}).Detail()}
-}
-
 // readTarget reads the target of a request, and stores it in the exchange, if there is one. It refuses
 // ambiguities that could mislead the routes, if the request takes one. Ambiguities of the method are in
 // Target.Ambiguous, too.
@@ -113,15 +96,15 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	}
 	t, err := rules.ReadTarget(uri)
 	if err != nil {
-		return t, &targetError{"The request's target is not a path, or has a #, a space, a control character or a malformed escape."}
+		return t, &decide.TargetError{Text: "The request's target is not a path, or has a #, a space, a control character or a malformed escape."}
 	}
 	method, err := rules.ReadMethod(r.Method)
 	if err != nil || strings.EqualFold(r.Method, http.MethodConnect) { // it asks for a tunnel
-		return t, &targetError{"The request's method is CONNECT, or has characters that are not allowed in a method."}
+		return t, &decide.TargetError{Text: "The request's method is CONNECT, or has characters that are not allowed in a method."}
 	}
 	t.Ambiguous |= method
 	if _, err := httpfield.ReadHost(r.Host); err != nil {
-		return t, &targetError{"The request's host is neither a name nor an address, with or without a port."}
+		return t, &decide.TargetError{Text: "The request's host is neither a name nor an address, with or without a port."}
 	}
 	misled := s.misleads.asked
 	if x != nil {
@@ -131,7 +114,7 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 		}
 	}
 	if a := t.Ambiguous & misled &^ s.settings.AllowAmbiguous; a != 0 {
-		return t, ambiguous(a)
+		return t, decide.Ambiguous(a)
 	}
 	return t, nil
 }
@@ -141,7 +124,7 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, error) {
 	base := strings.TrimSuffix(r.Upstream.EscapedPath(), "/")
 	if base != "" && target.Ambiguous&rules.DotSegments != 0 {
-		return nil, ambiguous(rules.DotSegments) // it might climb out of that path, whatever the settings allow
+		return nil, decide.Ambiguous(rules.DotSegments) // it might climb out of that path, whatever the settings allow
 	}
 	u := &url.URL{Scheme: r.Upstream.Scheme, Host: r.Upstream.Host, RawQuery: target.RawQuery, ForceQuery: target.HasQuery}
 	if u.Scheme == "h2c" {
@@ -156,7 +139,7 @@ func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, er
 		decoded, err := url.PathUnescape(path)
 		u.Path, u.RawPath = decoded, path
 		if err != nil || u.EscapedPath() != path {
-			return nil, &targetError{"The request's path begins with two slashes and has characters that must be escaped."}
+			return nil, &decide.TargetError{Text: "The request's path begins with two slashes and has characters that must be escaped."}
 		}
 	}
 	return u, nil

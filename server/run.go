@@ -15,6 +15,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
+	"github.com/stintdev/stint/server/internal/decide"
 )
 
 // Listeners are the listeners on which Run serves: the gateway, the check API, the admin API with the
@@ -125,7 +126,7 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 		_ = d.server.Close() // of requests that still have not ended
 	}
 	running.Wait()
-	for deadline := time.Now().Add(afterTimeout); stint.Internal(friend.Of{}).Owes(s.decider) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(decide.AfterTimeout); stint.Internal(friend.Of{}).Owes(s.decider.Limiter) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // settlements that were late are sent again meanwhile
 	}
 	close(errs)

@@ -28,6 +28,7 @@ import (
 	"github.com/stintdev/stint/server/internal/claims"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/cors"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
@@ -83,14 +84,13 @@ type Server struct {
 	claims  *claims.Reader   // nil: tokens of clients are not read
 
 	// The store, and the layers before it.
-	closeStore  func() // nil: it is not this Server's
-	limiter     *stint.Limiter
-	fleet       *fleet.Store   // the same store behind the layers
-	manyHolds   atomic.Bool    // little room is left for holds
-	decider     *stint.Limiter // over fleet if that has layers, else limiter
-	local       *stint.Memory  // counts for fleet without the store
-	store       storeWatch
-	shadowCalls atomic.Int64 // in flight, for rules in shadow mode
+	closeStore func() // nil: it is not this Server's
+	limiter    *stint.Limiter
+	fleet      *fleet.Store    // the same store behind the layers
+	manyHolds  atomic.Bool     // little room is left for holds
+	decider    *decide.Decider // its Limiter is over fleet if that has layers, else limiter
+	local      *stint.Memory   // counts for fleet without the store
+	store      storeWatch
 
 	bans   bans
 	lookup *lookup.Lookup
@@ -194,13 +194,14 @@ func New(c Config) *Server {
 	s.limiter = s.tracing.store(s.limiter)
 	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
 	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
-	s.decider = s.limiter
+	layered := s.limiter
 	if s.fleet.IsLayered() {
-		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
-		stint.Internal(friend.Of{}).SetMaxOwed(s.decider, s.footprint.MaxOwed())
+		layered = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
+		stint.Internal(friend.Of{}).SetMaxOwed(layered, s.footprint.MaxOwed())
 	}
-	stint.Internal(friend.Of{}).OnLost(s.decider, s.lostLater)
+	stint.Internal(friend.Of{}).OnLost(layered, s.lostLater)
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics, s.sampled)
+	s.decider = s.newDecider(layered)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/inflight"
 )
 
@@ -33,9 +34,9 @@ func (s *Server) endHolds(action stint.HoldAction) http.Handler {
 			s.refuseBody(w, r, err)
 			return
 		}
-		ctx, cancel := outliving(r.Context())
+		ctx, cancel := decide.Outliving(r.Context())
 		defer cancel()
-		inStore{s}.hold(ctx, time.Time{}, e.calls)
+		s.decider.Hold(ctx, time.Time{}, e.calls)
 		e.count(s.set.Load().holds)
 		if several {
 			s.answerEnds(w, r, &e)
@@ -162,7 +163,7 @@ func (e *holdEnds) readOne(r *inputReader) error {
 		if c.Cost = cost; cost < 0 {
 			c.Cost = c.Units
 		}
-		if own, ok := costs[ruleOf(c.Limit)]; ok {
+		if own, ok := costs[decide.RuleOf(c.Limit)]; ok {
 			c.Cost = own
 		}
 	}
@@ -183,7 +184,7 @@ func (e *holdEnds) readOne(r *inputReader) error {
 // namesRules returns an error if costs names a rule that holds nothing.
 func namesRules(costs map[string]int64, calls []stint.HoldCall) error {
 	for rule := range costs {
-		if !slices.ContainsFunc(calls, func(c stint.HoldCall) bool { return ruleOf(c.Limit) == rule }) {
+		if !slices.ContainsFunc(calls, func(c stint.HoldCall) bool { return decide.RuleOf(c.Limit) == rule }) {
 			return fmt.Errorf("costs: this hold has nothing of rule %.64q", rule)
 		}
 	}
@@ -252,7 +253,7 @@ func answerOf(outcome string, calls []stint.HoldCall, hidden func(i int) bool) (
 			continue
 		}
 		d := endedJSON{
-			Rule: ruleOf(c.Limit), Text: c.Limit.Terms(), Found: c.Found, Charged: c.Charged,
+			Rule: decide.RuleOf(c.Limit), Text: c.Limit.Terms(), Found: c.Found, Charged: c.Charged,
 			Limit: c.Limit.Capacity(), Remaining: c.Remaining, Held: c.Held, ResetAfter: c.ResetAfter.Microseconds(),
 		}
 		if c.By != stint.ByStore {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 )
 
@@ -128,18 +129,18 @@ func (s *simulation) simulate(ctx context.Context, line []byte, out *json.Encode
 
 // request decides an event, and holds its units if it names a hold.
 func (s *simulation) request(ctx context.Context, q *checkInput, at time.Time) (any, error) {
-	one := make([]evaluation, 1)
+	one := make([]decide.Request, 1)
 	t := &one[0]
-	t.in = &q.Input
+	t.In = &q.Input
 	if q.way == holdUnits {
-		t.holds = s.newID(at)
+		t.Hold = s.newID(at)
 	}
 	s.decide(ctx, one, at, true)
-	if t.err != nil {
-		return nil, t.err
+	if t.Err != nil {
+		return nil, t.Err
 	}
 	if q.way == holdUnits {
-		s.held[q.hold] = &simulatedHold{t.holds, t.asks, t.Allowed}
+		s.held[q.hold] = &simulatedHold{t.Hold, t.Asks, t.Allowed}
 	}
 	v := &t.Verdict
 	j := simulatedJSON{Outcome: v.Kind.Answer(), Decisions: make([]decisionJSON, 0, len(v.Each)), BanLeft: v.BanLeft.Microseconds()}

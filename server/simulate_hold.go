@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/decide"
 )
 
 // simulation is a run of Simulate.
@@ -51,7 +52,7 @@ type calledLine struct {
 // hold.
 func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldCall) (line calledLine, found bool, err error) {
 	line.Decisions = make([]calledJSON, len(calls))
-	inStore{s.Server}.hold(ctx, at, calls)
+	s.decider.Hold(ctx, at, calls)
 	for i := range calls {
 		c := &calls[i]
 		if c.Err != nil {
@@ -66,11 +67,11 @@ func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldC
 // charge charges an event's units.
 func (s *simulation) charge(ctx context.Context, q *checkInput, at time.Time) (any, error) {
 	q.Spent = q.costed
-	c := charge{in: &q.Input}
-	if c.find(ctx, s.set.Load(), at, s.settings.AllowAmbiguous, s.newID(at)); c.err != nil {
-		return nil, c.err
+	c := decide.Charge{In: &q.Input}
+	if c.Plan(ctx, s.decider.Set(), at, s.settings.AllowAmbiguous, s.newID(at)); c.Err != nil {
+		return nil, c.Err
 	}
-	line, _, err := s.call(ctx, at, c.calls)
+	line, _, err := s.call(ctx, at, c.Calls)
 	line.Outcome = chargedOutcome
 	return line, err
 }

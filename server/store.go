@@ -11,7 +11,6 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
-	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/rules"
@@ -147,17 +146,3 @@ func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
 
 // remembers reports whether refusals are remembered.
 func (s *Server) remembers() bool { return s.fleet.IsLayered() && s.settings.RememberedDenials > 0 }
-
-// withoutRoom decides when a store in memory is full, for the rules that allow then. A second
-// memory beside it would not help.
-func withoutRoom(g *group, a *stint.Answer) {
-	for _, r := range g.rules {
-		if r.OnStoreError != stint.OnErrorAllow {
-			return
-		}
-	}
-	for i := range g.request.Asks {
-		a.Each[i] = stint.Internal(friend.Of{}).ByPolicy(&g.request.Asks[i])
-	}
-	a.Decision, a.Err = stint.Strictest(a.Each), nil
-}

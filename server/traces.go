@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/otellimit"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/traces"
 	"github.com/stintdev/stint/server/rules"
@@ -98,11 +99,11 @@ func (t *tracing) start(ctx context.Context, name string, kind trace.SpanKind) (
 }
 
 // violated ends a span from start, of a response that counted as a violation.
-func (t *tracing) violated(span trace.Span, w *watching, d *stint.Decision, err error) {
+func (t *tracing) violated(span trace.Span, w *decide.Watching, d *stint.Decision, err error) {
 	if span == nil {
 		return
 	}
-	span.SetAttributes(attribute.String("stint.rule", w.rule.Name), attribute.String("stint.key", t.shownKey(w.ask.Key)))
+	span.SetAttributes(attribute.String("stint.rule", w.Rule.Name), attribute.String("stint.key", t.shownKey(w.Ask.Key)))
 	if err != nil {
 		span.SetStatus(codes.Error, "")
 	} else {
@@ -112,7 +113,7 @@ func (t *tracing) violated(span trace.Span, w *watching, d *stint.Decision, err 
 }
 
 // decided ends a span from start, of a call of decide. ctx has the request's span.
-func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation) {
+func (t *tracing) decided(ctx context.Context, span trace.Span, all []decide.Request) {
 	if span == nil {
 		return
 	}
@@ -139,7 +140,7 @@ func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation
 		if e.Kind == kind.None { // a charge
 			continue
 		}
-		if e.err == nil && e.Allowed {
+		if e.Err == nil && e.Allowed {
 			passed++
 			continue
 		}
@@ -152,24 +153,24 @@ func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation
 }
 
 // attributes describe a decision.
-func (t *tracing) attributes(e *evaluation) []attribute.KeyValue {
+func (t *tracing) attributes(e *decide.Request) []attribute.KeyValue {
 	as := []attribute.KeyValue{attribute.String("stint.outcome", e.Kind.String())}
 	add := func(a ...attribute.KeyValue) { as = append(as, a...) }
-	if e.in != nil {
-		if r := e.in.Request; r != nil {
+	if e.In != nil {
+		if r := e.In.Request; r != nil {
 			add(attribute.String("http.request.method", methodName(r.Method)), attribute.String("url.path", shown(r.Path)))
 		}
-		if what := e.in.What(); what != "" {
+		if what := e.In.What(); what != "" {
 			add(attribute.String("stint.operation", shown(what)))
 		}
-		if client := e.in.Addr(); client.IsValid() {
+		if client := e.In.Addr(); client.IsValid() {
 			add(attribute.String("client.address", t.shownKey(client.String())))
 		}
 	}
-	if e.err != nil {
+	if e.Err != nil {
 		return as
 	}
-	add(attribute.String("stint.decision.id", e.identify()))
+	add(attribute.String("stint.decision.id", e.Identify()))
 	if names := ruleNames(e.Rules); len(names) > 0 {
 		add(attribute.StringSlice("stint.rules", names))
 	}

@@ -1,13 +1,13 @@
-package server
+package decide
 
 import "math/rand/v2"
 
-// identify returns v.ID, which it makes if there is none.
-func (v *Verdict) identify() string {
-	if v.ID == "" {
-		v.ID = newDecisionID()
+// Identify returns the ID, which it makes if there is none.
+func (t *Request) Identify() string {
+	if t.ID == "" {
+		t.ID = newDecisionID()
 	}
-	return v.ID
+	return t.ID
 }
 
 // newDecisionID returns 16 hexadecimal digits. They are random, so IDs of all instances differ, and none

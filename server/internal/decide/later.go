@@ -1,4 +1,4 @@
-package server
+package decide
 
 import (
 	"context"
@@ -58,16 +58,16 @@ func (l *laterAsk) read(ctx context.Context, store stint.Store, id string, used 
 }
 
 // readLater charges an answer that how's response has to each of the spared budgets.
-func readLater(ctx context.Context, store stint.Store, spared []rules.Spared, how *result) (err error) {
-	if how == nil || len(spared) == 0 {
+func (e *Settlement) readLater(ctx context.Context, how *Ended) (err error) {
+	if how == nil || len(e.Spared) == 0 {
 		return nil
 	}
-	ctx, cancel := outliving(ctx)
+	ctx, cancel := Outliving(ctx)
 	defer cancel()
-	for i := range spared {
-		rule := spared[i].Rule
+	for i := range e.Spared {
+		rule := e.Spared[i].Rule
 		if id, used, ok := rule.Tokens.Later(&how.Response); ok && rule.After == "" {
-			err = errors.Join(err, (*laterAsk)(&spared[i]).read(ctx, store, id, used))
+			err = errors.Join(err, (*laterAsk)(&e.Spared[i]).read(ctx, how.Store, id, used))
 		}
 	}
 	return err

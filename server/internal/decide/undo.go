@@ -1,12 +1,12 @@
-package server
+package decide
 
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/friend"
 )
 
 // A request that is refused, or cannot be decided, takes nothing. This file gives back what it took under the
@@ -14,87 +14,72 @@ import (
 // units of a call of Envoy's service that were used before the call, violations and bans, and what rules in
 // shadow mode and the limits of an instance count.
 
-// afterTimeout bounds how long a request waits for the store after it was decided or has ended. A settlement
+// AfterTimeout bounds how long a request waits for the store after it was decided or has ended. A settlement
 // that takes longer is made in the background.
-const afterTimeout = time.Second
+const AfterTimeout = time.Second
 
-// outliving is ctx for what must be given back or charged, whether the caller still waits or not.
-func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), afterTimeout)
+// Outliving is ctx for what must be given back or charged, whether the caller still waits or not.
+func Outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), AfterTimeout)
 }
 
 // settle does what follows from the decision. An allowed call of Envoy's service makes the refunds that it
 // asks for. What t took is undone, if t is not allowed. Refused units are charged, if they were used before
 // the call and their rule says so. Then it is known what became of t.
-func (t *evaluation) settle(ctx context.Context, b book, at time.Time) {
-	call := t.in.Descriptors
-	if t.err == nil && len(t.back) > 0 && (t.Allowed || call.Each) {
-		t.err = t.refundAsked(ctx, b, at)
+func (t *Request) settle(ctx context.Context, b Book, at time.Time) {
+	call := t.In.Descriptors
+	if t.Err == nil && len(t.back) > 0 && (t.Allowed || call.Each) {
+		t.Err = t.refundAsked(ctx, b, at)
 	}
-	if t.err != nil || !t.Allowed {
+	if t.Err != nil || !t.Allowed {
 		t.undo(ctx, b, at)
 	}
-	if t.err == nil && call != nil {
+	if t.Err == nil && call != nil {
 		t.chargeRefused(ctx, b, at)
 	}
-	t.Kind = KindOf(&t.Verdict, t.err)
+	t.Kind = KindOf(&t.Verdict, t.Err)
 }
 
 // undo undoes what t took: all of it, if t was not decided. A refused call of Envoy's service keeps its units
 // if each descriptor is decided by itself.
-func (t *evaluation) undo(ctx context.Context, b book, at time.Time) {
-	refused, call := t.err == nil, t.in.Descriptors
+func (t *Request) undo(ctx context.Context, b Book, at time.Time) {
+	refused, call := t.Err == nil, t.In.Descriptors
 	why := "a request was refused, and could not be refunded under the limits that allowed it"
-	if _, is := isOverloaded(t.err); is {
+	if errors.Is(t.Err, friend.ErrOverloaded) {
 		why = "this instance is overloaded, and could not refund a request that it refused"
 	}
-	if refused && t.ending != nil && t.ending.holds {
-		t.ending.refused()
+	if refused && t.Settlement != nil && t.Settlement.Holds {
+		t.Settlement.refused()
 	}
 	if !refused || call == nil || !call.Each {
-		taken{t.groups, t.ending}.undo(ctx, b, why, func(g *group, i int) bool { return refused && t.chargedCost(g, i) > 0 })
+		t.giveAllBack(ctx, b, why, func(g *Group, i int) bool { return refused && t.chargedCost(g, i) > 0 })
 	}
 	if refused && call != nil {
-		for i := range t.groups {
-			t.place(&t.groups[i])
+		for i := range t.Groups {
+			t.place(&t.Groups[i])
 		}
 	}
-	b.releaseShadows(ctx, t, at)
+	b.ReleaseShadows(ctx, t, at)
 }
 
-// taken is what a request took, in its allowed groups. ending has its holds; nil: it holds nothing, or others
-// settle its holds.
-type taken struct {
-	groups []group
-	ending *ending
+// Undo gives back what t took, which was allowed, but does not take place. why is the line for the log if that
+// fails.
+func (d *Decider) Undo(ctx context.Context, t *Request, why string) {
+	t.giveAllBack(ctx, inStore{d}, why, nil)
 }
 
-// ask is the ask of t whose place in the evaluation is i.
-func (t taken) ask(i int) *stint.Ask {
-	for g := range t.groups {
-		r := &t.groups[g]
-		if r.places == nil {
-			return &r.request.Asks[i]
-		}
-		if at := slices.Index(r.places, i); at >= 0 {
-			return &r.request.Asks[at]
+// giveAllBack gives the units of t back to where they were taken, but for the asks that stay, and releases its
+// holds. why is the line for the log if that fails.
+func (t *Request) giveAllBack(ctx context.Context, b Book, why string, stays func(g *Group, i int) bool) {
+	if t.Settlement != nil && t.Settlement.Holds {
+		if err := t.Settlement.end(ctx, nil); err != nil {
+			b.Failed("what a request held could not be given back", err)
 		}
 	}
-	return nil
-}
-
-// undo gives the units of t back to where they were taken, but for the asks that stay, and releases its holds.
-// why is the line for the log if that fails.
-func (t taken) undo(ctx context.Context, b book, why string, stays func(g *group, i int) bool) {
-	if t.ending != nil && t.ending.holds {
-		if err := t.ending.end(ctx, nil); err != nil {
-			b.failed("what a request held could not be given back", err)
-		}
-	}
-	for i := range t.groups {
-		if g := &t.groups[i]; !g.inShadow() && g.allowed() {
-			if err := g.giveBack(ctx, b, t.ending != nil, func(i int) bool { return stays != nil && stays(g, i) }); err != nil {
-				b.failed(why, err)
+	for i := range t.Groups {
+		if g := &t.Groups[i]; !g.InShadow() && g.allowed() {
+			if err := g.giveBack(ctx, b, t.Settlement != nil, func(i int) bool { return stays != nil && stays(g, i) }); err != nil {
+				b.Failed(why, err)
 			}
 		}
 	}
@@ -103,33 +88,33 @@ func (t taken) undo(ctx context.Context, b book, why string, stays func(g *group
 // giveBack gives back the asks of g that do not stay, and shows that in g's answer. settled means that
 // another settles what g holds. A place in the queue of a leaky bucket stays taken: requests behind it may
 // have it already, so it would be given twice.
-func (g *group) giveBack(ctx context.Context, b book, settled bool, stays func(i int) bool) error {
-	ctx, cancel := outliving(ctx)
+func (g *Group) giveBack(ctx context.Context, b Book, settled bool, stays func(i int) bool) error {
+	ctx, cancel := Outliving(ctx)
 	defer cancel()
-	r := stint.Request{At: g.request.At}
+	r := stint.Request{At: g.Request.At}
 	var calls []stint.HoldCall
-	for i, a := range g.request.Asks {
+	for i, a := range g.Request.Asks {
 		if stays(i) || !isRefundable(&a) {
 			continue
 		}
-		a.By = g.answer.Each[i].By
+		a.By = g.Answer.Each[i].By
 		switch {
-		case g.request.Hold == stint.HoldID{} || !isHeld(&a):
+		case g.Request.Hold == stint.HoldID{} || !isHeld(&a):
 			r.Asks = append(r.Asks, a)
 		case !settled:
-			calls = append(calls, stint.HoldCall{Key: a.Key, Limit: a.Limit, Hold: g.request.Hold, Units: a.Units(), For: g.request.HoldFor, By: a.By})
+			calls = append(calls, stint.HoldCall{Key: a.Key, Limit: a.Limit, Hold: g.Request.Hold, Units: a.Units(), For: g.Request.HoldFor, By: a.By})
 		}
 	}
-	b.hold(ctx, g.request.At, calls)
-	err := b.refund(ctx, &r, false)
+	b.Hold(ctx, g.Request.At, calls)
+	err := b.Refund(ctx, &r, false)
 	for i := range calls {
 		err = errors.Join(err, calls[i].Err)
 	}
 	if err != nil {
 		return err
 	}
-	for i := range g.answer.Each {
-		if d, a := &g.answer.Each[i], &g.request.Asks[i]; !stays(i) && isRefundable(a) {
+	for i := range g.Answer.Each {
+		if d, a := &g.Answer.Each[i], &g.Request.Asks[i]; !stays(i) && isRefundable(a) {
 			d.Remaining = min(d.Remaining+a.Units(), a.Limit.Capacity())
 		}
 	}
@@ -142,10 +127,10 @@ func isRefundable(a *stint.Ask) bool {
 }
 
 // refundAsked makes the refunds that t asks for, and reads the state of their keys.
-func (t *evaluation) refundAsked(ctx context.Context, b book, at time.Time) error {
-	ctx, cancel := outliving(ctx)
+func (t *Request) refundAsked(ctx context.Context, b Book, at time.Time) error {
+	ctx, cancel := Outliving(ctx)
 	defer cancel()
-	if err := b.refund(ctx, &stint.Request{Asks: t.back, At: at}, true); err != nil {
+	if err := b.Refund(ctx, &stint.Request{Asks: t.back, At: at}, true); err != nil {
 		return err
 	}
 	t.GivenBack = make([]stint.Decision, len(t.back))
@@ -159,10 +144,10 @@ func (t *evaluation) refundAsked(ctx context.Context, b book, at time.Time) erro
 			of = append(of, &t.GivenBack[i])
 		}
 	}
-	b.hold(ctx, at, calls)
+	b.Hold(ctx, at, calls)
 	for i, d := range of {
 		if c := &calls[i]; c.Err != nil {
-			b.failed(noStore, c.Err)
+			b.Failed(NoStore, c.Err)
 		} else {
 			d.Remaining, d.Held, d.ResetAfter = c.Remaining, c.Held, c.ResetAfter
 		}
@@ -173,20 +158,20 @@ func (t *evaluation) refundAsked(ctx context.Context, b book, at time.Time) erro
 // chargedCost returns how many units the i-th ask of g is charged if it is refused: those of descriptors that
 // take more than one unit, because these were used before the call. Nothing is charged under a limit of 0
 // units.
-func (t *evaluation) chargedCost(g *group, i int) (cost int64) {
-	rule, a := g.rules[i], &g.request.Asks[i]
+func (t *Request) chargedCost(g *Group, i int) (cost int64) {
+	rule, a := g.Rules[i], &g.Request.Asks[i]
 	switch {
 	case rule.Descriptor == nil, !rule.Descriptor.ChargeRefused, a.Units() < 2, !isChargeable(a.Limit):
 		return 0
-	case t.in.Descriptors.Ahead, g.request.Hold != stint.HoldID{}: // not used yet
+	case t.In.Descriptors.Ahead, g.Request.Hold != stint.HoldID{}: // not used yet
 		return 0
 	}
 	place := i
-	if g.places != nil {
-		place = g.places[i]
+	if g.Places != nil {
+		place = g.Places[i]
 	}
 	for k := range t.Descriptors {
-		m, d := &t.Descriptors[k], &t.in.Descriptors.List[k]
+		m, d := &t.Descriptors[k], &t.In.Descriptors.List[k]
 		if m.Rule != rule || m.Key != a.Key || m.GiveBack || m.Limit == nil || m.Limit.Amount == 0 || d.Cost < 2 {
 			continue
 		}
@@ -200,14 +185,14 @@ func (t *evaluation) chargedCost(g *group, i int) (cost int64) {
 // isChargeable reports whether units can be charged under l without being asked for.
 func isChargeable(l *stint.Limit) bool { return l.Spec().Algorithm != stint.InFlight }
 
-// refused reports whether a limit has refused g. A ban that runs counts nothing.
-func refused(a *stint.Answer) bool { return a.Err == nil && !a.Allowed && a.Limit != nil }
+// Refused reports whether a limit has refused g. A ban that runs counts nothing.
+func Refused(a *stint.Answer) bool { return a.Err == nil && !a.Allowed && a.Limit != nil }
 
-// charges appends the calls that charge g's units, if it is refused.
-func (t *evaluation) charges(g *group, calls []stint.HoldCall) []stint.HoldCall {
-	for i := range g.request.Asks {
+// Charges appends the calls that charge g's units, if it is refused.
+func (t *Request) Charges(g *Group, calls []stint.HoldCall) []stint.HoldCall {
+	for i := range g.Request.Asks {
 		if cost := t.chargedCost(g, i); cost > 0 {
-			a := &g.request.Asks[i]
+			a := &g.Request.Asks[i]
 			calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: a.Key, Limit: a.Limit, Cost: cost})
 		}
 	}
@@ -216,20 +201,20 @@ func (t *evaluation) charges(g *group, calls []stint.HoldCall) []stint.HoldCall 
 
 // chargeRefused charges the refused units of t's enforced groups, and shows the keys after that. Those of
 // groups in shadow mode were charged by calls of their own.
-func (t *evaluation) chargeRefused(ctx context.Context, b book, at time.Time) {
+func (t *Request) chargeRefused(ctx context.Context, b Book, at time.Time) {
 	var calls []stint.HoldCall
-	for i := range t.groups {
-		if g := &t.groups[i]; !g.inShadow() && refused(&g.answer) {
-			calls = t.charges(g, calls)
+	for i := range t.Groups {
+		if g := &t.Groups[i]; !g.InShadow() && Refused(&g.Answer) {
+			calls = t.Charges(g, calls)
 		}
 	}
 	if len(calls) > 0 {
-		ctx, cancel := outliving(ctx)
+		ctx, cancel := Outliving(ctx)
 		defer cancel()
-		b.hold(ctx, at, calls)
+		b.Hold(ctx, at, calls)
 		for i := range calls {
 			if err := calls[i].Err; err != nil {
-				b.failed(noStore, err)
+				b.Failed(NoStore, err)
 			}
 		}
 	}
@@ -237,15 +222,15 @@ func (t *evaluation) chargeRefused(ctx context.Context, b book, at time.Time) {
 }
 
 // showCharged shows the keys of t after calls, which charged its enforced groups.
-func (t *evaluation) showCharged(calls []stint.HoldCall) {
+func (t *Request) showCharged(calls []stint.HoldCall) {
 	charged := len(calls) > 0
-	for i := range t.groups {
-		switch g := &t.groups[i]; {
+	for i := range t.Groups {
+		switch g := &t.Groups[i]; {
 		case g.charged != nil: // in shadow mode
 			t.keepLeft()
 			g.showCharged(*g.charged)
 			t.place(g)
-		case !g.inShadow() && len(calls) > 0 && refused(&g.answer):
+		case !g.InShadow() && len(calls) > 0 && Refused(&g.Answer):
 			t.keepLeft()
 			calls = g.showCharged(calls)
 			t.place(g)
@@ -260,16 +245,16 @@ func (t *evaluation) showCharged(calls []stint.HoldCall) {
 	}
 }
 
-// showCharged puts the state of g's keys after calls, which charges returned, into g's answer. It returns the
+// showCharged puts the state of g's keys after calls, which Charges returned, into g's answer. It returns the
 // other calls.
-func (g *group) showCharged(calls []stint.HoldCall) []stint.HoldCall {
-	for i := range g.request.Asks {
-		a := &g.request.Asks[i]
+func (g *Group) showCharged(calls []stint.HoldCall) []stint.HoldCall {
+	for i := range g.Request.Asks {
+		a := &g.Request.Asks[i]
 		if len(calls) == 0 || calls[0].Key != a.Key || calls[0].Limit != a.Limit {
 			continue
 		}
 		if c := &calls[0]; c.Err == nil {
-			g.answer.Each[i].Remaining, g.answer.Each[i].ResetAfter = c.Remaining, c.ResetAfter
+			g.Answer.Each[i].Remaining, g.Answer.Each[i].ResetAfter = c.Remaining, c.ResetAfter
 		}
 		calls = calls[1:]
 	}
@@ -277,7 +262,7 @@ func (g *group) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 }
 
 // keepLeft records the remaining units before the first charge.
-func (t *evaluation) keepLeft() {
+func (t *Request) keepLeft() {
 	if t.Left != nil {
 		return
 	}

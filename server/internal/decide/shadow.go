@@ -1,10 +1,8 @@
-package server
+package decide
 
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -17,17 +15,18 @@ import (
 // answer. So these rules are decided in calls of their own: asks in one call share its deadline, its leases
 // and its failures.
 
-func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
+// IsShadow reports whether r is in shadow mode.
+func IsShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
 
 // shadows are the asks of rules in shadow mode about some requests. Apart from groups, it
 // shares no memory that is reused, because the store may still work on it when the requests
 // have been answered.
 type shadows struct {
-	asked
-	groups   []*group
+	storeCall
+	groups   []*Group
 	rules    []*rules.Rule
-	counters []ruleCounters
-	endings  []*ending          // nil: nothing is settled
+	watchers []Watcher
+	endings  []*Settlement      // nil: nothing is settled
 	charges  [][]stint.HoldCall // of requests that are refused
 
 	// concluded is closed when the last request is decided. If that is not allowed, ends are the calls that
@@ -38,26 +37,26 @@ type shadows struct {
 }
 
 // shadowsOf collects the n groups in shadow mode.
-func shadowsOf(all []evaluation, n int) *shadows {
+func shadowsOf(all []Request, n int) *shadows {
 	c := &shadows{
-		asked:  asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)},
-		groups: make([]*group, 0, n), rules: make([]*rules.Rule, 0, n), counters: make([]ruleCounters, 0, n),
-		endings: make([]*ending, 0, n), charges: make([][]stint.HoldCall, 0, n),
+		storeCall: storeCall{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)},
+		groups:    make([]*Group, 0, n), rules: make([]*rules.Rule, 0, n), watchers: make([]Watcher, 0, n),
+		endings: make([]*Settlement, 0, n), charges: make([][]stint.HoldCall, 0, n),
 	}
 	for i := range all {
-		for j := range all[i].groups {
-			if g := &all[i].groups[j]; g.inShadow() {
-				if e := all[i].ending; e != nil {
+		for j := range all[i].Groups {
+			if g := &all[i].Groups[j]; g.InShadow() {
+				if e := all[i].Settlement; e != nil {
 					e.late = true
 				}
-				if all[i].opaque && g.holds() {
+				if all[i].Opaque && g.holds() {
 					c.concluded = make(chan struct{})
 				}
-				g.answer.Err = errNotAskedNow
-				c.requests = append(c.requests, g.request)
-				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
-				c.groups, c.rules, c.counters = append(c.groups, g), append(c.rules, g.rules[0]), append(c.counters, all[i].set.counters)
-				c.endings, c.charges = append(c.endings, all[i].ending), append(c.charges, all[i].charges(g, nil))
+				g.Answer.Err = ErrNotAskedNow
+				c.requests = append(c.requests, g.Request)
+				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.Request.Asks)), Err: ErrNotAskedNow})
+				c.groups, c.rules, c.watchers = append(c.groups, g), append(c.rules, g.Rules[0]), append(c.watchers, all[i].Set.Watcher)
+				c.endings, c.charges = append(c.endings, all[i].Settlement), append(c.charges, all[i].Charges(g, nil))
 			}
 		}
 	}
@@ -73,20 +72,20 @@ func shadowsOf(all []evaluation, n int) *shadows {
 // happens here: failures of the store, debts to it, units to lease. So while the store does not decide, these
 // rules are skipped.
 func (b inStore) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
-	if !b.fleet.IsLayered() || !c.requests[0].At.IsZero() { // in memory, or a simulation
+	if !b.Fleet.IsLayered() || !c.requests[0].At.IsZero() { // in memory, or a simulation
 		c.concluded = nil
 		return func() {
 			if c.requests[0].At.IsZero() && !b.roomForShadows() {
 				c.count()
 				return
 			}
-			c.take(ctx, b.limiter)
+			c.take(ctx, b.Unlayered)
 			c.answer()
 		}
 	}
 	err := b.StoreError()
 	if err != nil {
-		b.sampled.storeFailure(err)
+		b.Instance.Failed(NoStore, err)
 	}
 	if err != nil || b.shadowCalls.Add(1) > mostShadows {
 		if err == nil {
@@ -97,24 +96,24 @@ func (b inStore) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 		return func() {}
 	}
 	wanted = wanted || c.concluded != nil
-	patience := b.settings.DecisionTimeout
+	patience := b.Timeout
 	if wanted && least > 0 {
 		patience = least
 	}
 	for _, g := range c.groups {
-		g.answer.Err = errNotAnswered
+		g.Answer.Err = errNotAnswered
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	done := make(chan struct{})
 	go func() {
 		defer b.shadowCalls.Add(-1)
-		c.take(ctx, b.limiter)
+		c.take(ctx, b.Unlayered)
 		close(done)
 		cancel()
 		if c.concluded != nil {
 			<-c.concluded
-			if err := c.end(ctx, b.limiter.Store, b.settings.DecisionTimeout); err != nil {
-				b.sampled.failure("what a rule in shadow mode holds could not be given back, and runs out by itself", err)
+			if err := c.end(ctx, b.Unlayered.Store, b.Timeout); err != nil {
+				b.Instance.Failed("what a rule in shadow mode holds could not be given back, and runs out by itself", err)
 			}
 		}
 	}()
@@ -134,9 +133,10 @@ func (b inStore) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 // mostShadows bounds the calls in flight for rules in shadow mode.
 const mostShadows = 1000
 
-// The answers to rules in shadow mode that the store was not asked, and that it has not answered in time.
+// ErrNotAskedNow is the answer to a rule in shadow mode about which the store was not asked, and
+// errNotAnswered that it has not answered in time.
 var (
-	errNotAskedNow = errors.New("rules in shadow mode are not evaluated now")
+	ErrNotAskedNow = errors.New("rules in shadow mode are not evaluated now")
 	errNotAnswered = errors.New("rules in shadow mode are not answered yet")
 )
 
@@ -153,7 +153,7 @@ func (c *shadows) take(ctx context.Context, l *stint.Limiter) {
 		l.TakeBatch(ctx, c.requests[from:to], c.answers[from:to])
 		for i := from; i < to; i++ {
 			c.keep(ctx, l, i)
-			if len(c.charges[i]) > 0 && refused(&c.answers[i]) {
+			if len(c.charges[i]) > 0 && Refused(&c.answers[i]) {
 				stint.Holds(ctx, l.Store, c.requests[i].At, c.charges[i])
 			}
 		}
@@ -172,14 +172,14 @@ func (c *shadows) keep(ctx context.Context, l *stint.Limiter, i int) {
 	for j := range all {
 		all[j] = c.rules[i]
 	}
-	c.endings[i].keep(ctx, kept{stint.Internal(friend.Of{}).Keep(l, r, a.Each, &a.Decision), r.Asks, all, c.counters[i]})
+	c.endings[i].keep(ctx, heldGroup{stint.Internal(friend.Of{}).Keep(l, r, a.Each, &a.Decision), r.Asks, all, c.watchers[i]})
 }
 
 // answer gives the groups their answers.
 func (c *shadows) answer() {
 	for i, g := range c.groups {
-		g.answer = c.answers[i]
-		if len(c.charges[i]) > 0 && refused(&g.answer) {
+		g.Answer = c.answers[i]
+		if len(c.charges[i]) > 0 && Refused(&g.Answer) {
 			g.charged = &c.charges[i]
 		}
 	}
@@ -190,9 +190,9 @@ func (c *shadows) count() {
 	for i := range c.answers {
 		switch a := &c.answers[i]; {
 		case a.Err != nil:
-			c.counters[i].skipped(c.rules[i])
+			c.watchers[i].Skipped(c.rules[i])
 		case !a.Allowed:
-			c.counters[i].refusedInShadow(c.rules[i])
+			c.watchers[i].RefusedInShadow(c.rules[i])
 		}
 	}
 }
@@ -200,33 +200,43 @@ func (c *shadows) count() {
 // roomForShadows reports whether rules in shadow mode may be counted. A Memory that is full
 // refuses new keys, so half of it is kept for the rules that are enforced.
 func (b inStore) roomForShadows() bool {
-	m, ok := stint.As[*stint.Memory](b.limiter.Store)
+	m, ok := stint.As[*stint.Memory](b.Unlayered.Store)
 	return !ok || m.MaxKeys <= 0 || m.Len() < m.MaxKeys/2
 }
 
-// concludeShadow gives each ask of a rule in shadow mode its own answer; zero without an answer.
-func (g *group) concludeShadow() {
-	switch a := &g.answer; {
-	case a.Err != nil:
-		clear(a.Each)
-	case a.Outcome == stint.Banned && a.Limit == nil:
-		for j := range a.Each { // as if this ban had answered for all
-			a.Each[j] = a.Decision
+// heldInShadow returns the calls that end the holds, certain or possible, of rules in shadow mode for t.
+func (t *Request) heldInShadow() (calls []stint.HoldCall) {
+	t.EachHeld(func(a *stint.Ask, by stint.Source, shadow bool) {
+		if shadow {
+			calls = append(calls, stint.HoldCall{Action: stint.HoldSettle, Key: a.Key, Limit: a.Limit, Hold: t.Hold, Units: a.Units(), For: t.HoldFor, By: by})
+		}
+	})
+	return calls
+}
+
+// EachHeld calls f with the asks of t that hold units, and who allowed them. Rules in shadow mode that the
+// store did not answer in time may hold the units that they asked for.
+func (t *Request) EachHeld(f func(a *stint.Ask, by stint.Source, shadow bool)) {
+	for i := range t.Groups {
+		g := &t.Groups[i]
+		if !g.mayHold() {
+			continue
+		}
+		for j := range g.Request.Asks {
+			a, by := &g.Request.Asks[j], stint.ByStore
+			if !g.InShadow() {
+				by = g.Answer.Each[j].By
+			}
+			if HoldsBy(a, by) {
+				f(a, by, g.InShadow())
+			}
 		}
 	}
 }
 
-// heldInShadow returns the calls that end the holds, certain or possible, of rules in shadow mode for t.
-func (t *evaluation) heldInShadow() []stint.HoldCall {
-	h := checkHold{id: t.holds, last: t.holdFor}
-	for i := range t.groups {
-		if g := &t.groups[i]; g.inShadow() && g.mayHold() {
-			for j := range g.request.Asks {
-				h.add(&g.request.Asks[j], stint.ByStore, true)
-			}
-		}
-	}
-	return h.calls(stint.HoldSettle)
+// HoldsBy reports whether a holds units if by allowed it.
+func HoldsBy(a *stint.Ask, by stint.Source) bool {
+	return stint.Internal(friend.Of{}).HoldsBy(a) && by <= stint.ByLocal
 }
 
 // conclude records that the last request is decided, and the calls that end its holds. Only the first call
@@ -255,23 +265,4 @@ func (c *shadows) end(ctx context.Context, store stint.Store, timeout time.Durat
 		c.ends = slices.DeleteFunc(c.ends, func(call stint.HoldCall) bool { return call.Err == nil })
 	}
 	return nil
-}
-
-// readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is the error in the
-// query; empty: none.
-func readShadow(r *http.Request) (asked bool, wrong string) {
-	if r.URL.RawQuery == "" {
-		return false, ""
-	}
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return false, "The query cannot be read: " + err.Error() + "."
-	}
-	switch values := query["shadow"]; {
-	case values == nil, len(values) == 1 && values[0] == "false":
-		return false, ""
-	case len(values) == 1 && values[0] == "true":
-		return true, ""
-	}
-	return false, "The parameter shadow must be true or false."
 }

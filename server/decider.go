@@ -1,0 +1,75 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/rules"
+)
+
+// Verdict is the decision about a request.
+type Verdict = decide.Verdict
+
+// newDecider returns what decides. layered is behind the layers of this instance, if there are any.
+func (s *Server) newDecider(layered *stint.Limiter) *decide.Decider {
+	o := decide.Options{
+		Set:        func() *decide.Set { return &s.set.Load().Set },
+		Limiter:    layered,
+		Unlayered:  s.limiter,
+		Fleet:      s.fleet,
+		StoreError: s.StoreError,
+		Instance:   instance{s},
+		Now:        s.metrics.now,
+		FitsHold:   fitsHold,
+		Ambiguity:  s.settings.AllowAmbiguous,
+		Timeout:    s.settings.DecisionTimeout,
+		MostKept:   maxChecks,
+	}
+	if s.admission.limit != nil {
+		o.Admit = s.admission.admit
+	}
+	return decide.New(o)
+}
+
+// Decide finds the rules that apply to in, asks their limits, and returns the decision.
+// Gateway, check API and Wrap all use it. at is the instant of the request, for
+// simulations; the zero Time means now.
+//
+// The error wraps stint.ErrRequest if in is malformed. It is a *httplimit.Overloaded if the rules allow the
+// request but the instance's bounds do not; simulations have no such bounds. Any other error means that
+// nothing could be decided.
+//
+// Rules in shadow mode change none of that. They are asked at the same time in a request of their own, which
+// charges them. A failure of that request is counted, and is not an error.
+func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
+	one := make([]decide.Request, 1)
+	one[0].In = in
+	s.decide(ctx, one, at, true)
+	return one[0].Verdict, one[0].Err
+}
+
+// decide decides requests that arrived together, and traces that; see decide.Decider.Decide.
+func (s *Server) decide(ctx context.Context, all []decide.Request, at time.Time, shadows bool) {
+	whole := ctx
+	var span trace.Span
+	if at.IsZero() {
+		ctx, span = s.tracing.start(ctx, "decide", trace.SpanKindInternal)
+	}
+	s.decider.Decide(ctx, all, at, shadows)
+	s.tracing.decided(whole, span, all)
+}
+
+// Calls is how an Envoy rate limit service decides its calls: rules.Descriptors.Each and Quota for all of
+// them. The check API and Explain decide such calls in the same way.
+type Calls struct{ Each, Quota bool }
+
+// set makes d, which may be nil, be decided that way.
+func (c Calls) set(d *rules.Descriptors) {
+	if d != nil {
+		d.Each, d.Quota = d.Each || c.Each, d.Quota || c.Quota
+	}
+}
