@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // access has the fields of the access log line of a gateway request, and is its ResponseWriter.
@@ -94,11 +95,11 @@ func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr
 		outcome = kind.Malformed.String()
 	}
 	attrs := append(make([]slog.Attr, 0, 20),
-		slog.String("method", loggable(r.Method)), slog.String("host", loggable(r.Host)), slog.String("path", loggable(pathOf(r))), slog.String("proto", r.Proto),
+		slog.String("method", watch.Loggable(r.Method)), slog.String("host", watch.Loggable(r.Host)), slog.String("path", watch.Loggable(pathOf(r))), slog.String("proto", r.Proto),
 		slog.Int("status", status), slog.Int64("bytes", a.bytes), slog.Float64("seconds", time.Since(a.start).Seconds()))
 	for _, f := range [...]struct{ name, text string }{
-		{"outcome", outcome}, {"rule", a.rule}, {"by", a.by}, {"upstream", upstream}, {"client", s.refusals.client(s.clientOf(r))},
-		{"request_id", requestID(r.Header["X-Request-Id"])}, {"decision", a.id},
+		{"outcome", outcome}, {"rule", a.rule}, {"by", a.by}, {"upstream", upstream}, {"client", s.watch.Refusals.Client(s.clientOf(r))},
+		{"request_id", watch.RequestID(r.Header["X-Request-Id"])}, {"decision", a.id},
 	} {
 		if f.text != "" {
 			attrs = append(attrs, slog.String(f.name, f.text))

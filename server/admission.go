@@ -12,6 +12,7 @@ import (
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // admission bounds what this instance accepts at the gateway and the check API, regardless of rules and
@@ -22,8 +23,8 @@ type admission struct {
 	gateway, check *room.Room
 	bytes          *inflight.Bytes
 	client         func(*http.Request) netip.Addr
-	metrics        *metrics
-	log            *sampledLog
+	metrics        *watch.Metrics
+	log            *watch.Sampled
 
 	// limit counts the requests that the rules allow, including those to which no rule applies.
 	// Limiter.Instance would not do: it comes before the rules' limits and counts only requests that have
@@ -32,7 +33,7 @@ type admission struct {
 	counted *stint.Limiter // one key: the count of limit
 }
 
-func newAdmission(s *config.Settings, client func(*http.Request) netip.Addr, m *metrics, log *sampledLog) *admission {
+func newAdmission(s *config.Settings, client func(*http.Request) netip.Addr, m *watch.Metrics, log *watch.Sampled) *admission {
 	return &admission{
 		gateway: room.Of(s.Instance.InFlight),
 		check:   room.Of(s.Instance.InFlight),
@@ -59,11 +60,11 @@ func (a *admission) enter(at *room.Room, w http.ResponseWriter, r *http.Request)
 		}
 		return place, headers, ok
 	case room.Share:
-		a.metrics.overloadedShare.Inc()
-		a.log.overloaded("share")
+		a.metrics.OverloadedShare.Inc()
+		a.log.Overloaded("share")
 	default:
-		a.metrics.overloadedInFlight.Inc()
-		a.log.overloaded("in_flight")
+		a.metrics.OverloadedInFlight.Inc()
+		a.log.Overloaded("in_flight")
 	}
 	refuseOverloaded(w, r)
 	return place, headers, false
@@ -71,8 +72,8 @@ func (a *admission) enter(at *room.Room, w http.ResponseWriter, r *http.Request)
 
 // refuseBytes answers a request for which there is not enough memory.
 func (a *admission) refuseBytes(w http.ResponseWriter, r *http.Request) {
-	a.metrics.overloadedBytes.Inc()
-	a.log.overloaded("bytes")
+	a.metrics.OverloadedBytes.Inc()
+	a.log.Overloaded("bytes")
 	refuseOverloaded(w, r)
 }
 
@@ -123,7 +124,7 @@ func (a *admission) admit(ctx context.Context) error {
 	if d.Allowed {
 		return nil
 	}
-	a.metrics.overloadedLimit.Inc()
-	a.log.overloaded("limit")
+	a.metrics.OverloadedLimit.Inc()
+	a.log.Overloaded("limit")
 	return &httplimit.Overloaded{RetryAfter: d.RetryAfter}
 }

@@ -2,26 +2,25 @@ package server
 
 import (
 	"cmp"
-	"context"
 
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/alerts"
-	"github.com/stintdev/stint/server/rules"
 )
 
 // newAlerts returns the evaluator of the rules' alerts.
 func (s *Server) newAlerts() *alerts.Alerts {
 	o := alerts.Options{
 		ID: s.id, Reports: s.reports, Totals: s.live.Totals, Rules: s.Rules,
-		Silences: s.control.Silences, Now: s.control.Now, ShownKey: s.shownKey,
-		Failed: s.sampled.failure,
+		Silences: s.control.Silences, Now: s.control.Now, ShownKey: s.watch.Privacy.ShownKey,
+		Failed: s.watch.Sampled.Failure,
 		Delivered: func(webhook string, ok bool) {
 			result := "failed"
 			if ok {
 				result = "accepted"
 			}
-			s.metrics.alertMessages.WithLabelValues(webhook, result).Inc()
+			s.watch.Metrics.AlertMessages.WithLabelValues(webhook, result).Inc()
 		},
-		Missed: s.metrics.alertKeysMissed.Inc,
+		Missed: s.watch.Metrics.AlertKeysMissed.Inc,
 	}
 	from := cmp.Or(s.settings.Namespace, "stint")
 	for _, w := range s.settings.Webhooks {
@@ -30,40 +29,10 @@ func (s *Server) newAlerts() *alerts.Alerts {
 	return alerts.New(o)
 }
 
-// usageAlerts are the alerts about keys of each enforced rule; nil: there are none.
-func usageAlerts(set *rules.Set) map[*rules.Rule][]*rules.Alert {
-	var all map[*rules.Rule][]*rules.Alert
-	for i := range set.Alerts {
-		a := &set.Alerts[i]
-		if a.Usage == nil {
-			continue
-		}
-		for _, r := range set.Rules {
-			if r.Name != a.Usage.Rule || r.Mode != rules.Enforce {
-				continue
-			}
-			if all == nil {
-				all = map[*rules.Rule][]*rules.Alert{}
-			}
-			all[r] = append(all[r], a)
-		}
+// webhookNames are the names of the webhooks of alerts.
+func webhookNames(s *config.Settings) (names []string) {
+	for _, w := range s.Webhooks {
+		names = append(names, w.Name)
 	}
-	return all
-}
-
-// usageWatcher checks whether a request brought keys above the usage that an alert names.
-type usageWatcher struct {
-	watchesNothing
-	alerts *alerts.Alerts
-}
-
-func (w usageWatcher) decided(_ context.Context, e event) {
-	if e.set.usage == nil || e.Err != nil {
-		return
-	}
-	for i := range e.Each {
-		for _, alert := range e.set.usage[e.Rules[i]] {
-			w.alerts.Decided(alert, &e.Each[i])
-		}
-	}
+	return names
 }

@@ -90,7 +90,7 @@ func isPrefixed(r *http.Request) bool { return strings.HasPrefix(r.RequestURI, a
 func (s *Server) mayAuthorize(r *http.Request) *auth.Error {
 	who, err := s.checkCallers.Authenticate(r, auth.Proxy)
 	if err != nil {
-		s.sampled.refusedCaller(s.checkCallers, r, who, err)
+		refusedCaller(s.watch.Sampled, s.checkCallers, r, who, err)
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (s *Server) authorizing(pass http.Handler) http.Handler {
 	decide := s.middleware(func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
 		return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
 	}).Wrap(pass)
-	return s.cors.Refusals(inErrorFormat(s.Rules, s.capped(s.tracing.requests("authorize", s.believesCaller, s.proxyAsks(decide)))))
+	return s.cors.Refusals(inErrorFormat(s.Rules, s.capped(s.watch.Tracing.Requests("authorize", s.believesCaller, s.proxyAsks(decide)))))
 }
 
 // distrust is the answer to proxies that are not in trusted_proxies. It omits their address,
@@ -114,7 +114,7 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 		if clients := s.clients(); !clients.Believes(r) {
 			s.notice(r)
 			const text = "a proxy that is not in trusted_proxies asked about a request, and was refused"
-			s.sampled.log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
+			s.watch.Sampled.Log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
 			if a := askedOf(r); a != nil {
 				a.err = &auth.Error{Status: http.StatusForbidden, Detail: distrust}
 			}
@@ -127,7 +127,7 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 		}
 		original, err := find(r)
 		if err != nil {
-			s.malformed(r)
+			s.watch.Malformed(r.Context())
 			httplimit.Problem(w, r, http.StatusBadRequest, "The original request is unknown: "+err.Error()+".")
 			return
 		}

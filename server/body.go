@@ -116,8 +116,8 @@ func (b *body) parse() {
 // overloadedByBytes counts a request for which there is not enough memory, and returns the error
 // that refuses it.
 func (s *Server) overloadedByBytes() error {
-	s.metrics.overloadedBytes.Inc()
-	s.sampled.overloaded("bytes")
+	s.watch.Metrics.OverloadedBytes.Inc()
+	s.watch.Sampled.Overloaded("bytes")
 	return &httplimit.Overloaded{RetryAfter: time.Second}
 }
 
@@ -180,7 +180,7 @@ func (b *body) fill(most int64) {
 	if patience := b.s.settings.BodyTimeout; patience > 0 {
 		control := http.NewResponseController(b.writer)
 		up.pace = newPace(patience, func() {
-			b.s.metrics.stalledUploads.Inc()
+			b.s.watch.Metrics.StalledUploads.Inc()
 			_ = control.SetReadDeadline(longAgo)
 		})
 		defer up.pace.stop()

@@ -27,7 +27,7 @@ func (s *Server) answerCharge(w http.ResponseWriter, r *http.Request, c *decide.
 	j, err := chargeAnswer(c, shadows)
 	if err != nil {
 		if s.notCharged(err); errors.Is(err, stint.ErrRequest) {
-			s.malformed(r)
+			s.watch.Malformed(r.Context())
 		}
 		refuseCharge(w, r, err)
 		return
@@ -40,7 +40,7 @@ func (s *Server) appendCharge(b []byte, r *http.Request, c *decide.Charge, shado
 	j, err := chargeAnswer(c, shadows)
 	if err != nil {
 		if s.notCharged(err); errors.Is(err, stint.ErrRequest) {
-			s.metrics.badRequests.Inc()
+			s.watch.Metrics.BadRequests.Inc()
 		}
 		return append(b, element(r, err, refuseCharge)...)
 	}
@@ -50,7 +50,7 @@ func (s *Server) appendCharge(b []byte, r *http.Request, c *decide.Charge, shado
 
 func (s *Server) notCharged(err error) {
 	if !errors.Is(err, stint.ErrRequest) {
-		s.sampled.storeFailure(err)
+		s.watch.Sampled.Failure(decide.NoStore, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // maxCheckBody is the size of the largest check request in bytes, and maxChecks the number of
@@ -111,9 +113,9 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // slots are decided last.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/check", s.guard(s.capped(s.tracing.requests("check", nil, http.HandlerFunc(s.check)))))
-	mux.Handle("POST /v1/settle", s.guard(s.capped(s.tracing.requests("settle", nil, s.endHolds(stint.HoldSettle)))))
-	mux.Handle("POST /v1/renew", s.guard(s.capped(s.tracing.requests("renew", nil, s.endHolds(stint.HoldRenew)))))
+	mux.Handle("POST /v1/check", s.guard(s.capped(s.watch.Tracing.Requests("check", nil, http.HandlerFunc(s.check)))))
+	mux.Handle("POST /v1/settle", s.guard(s.capped(s.watch.Tracing.Requests("settle", nil, s.endHolds(stint.HoldSettle)))))
+	mux.Handle("POST /v1/renew", s.guard(s.capped(s.watch.Tracing.Requests("renew", nil, s.endHolds(stint.HoldRenew)))))
 	authorize := s.authorize()
 	mux.Handle(authorizePath, authorize)
 	s.addProbes(mux, s.guard)
@@ -130,7 +132,7 @@ func (s *Server) Check() http.Handler {
 func (s *Server) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who, err := s.checkCallers.Authenticate(r, auth.Bearer); err != nil {
-			s.sampled.refusedCaller(s.checkCallers, r, who, err)
+			refusedCaller(s.watch.Sampled, s.checkCallers, r, who, err)
 			err.Challenge(w.Header())
 			httplimit.Problem(w, r, err.Status, err.Detail)
 			return
@@ -142,7 +144,7 @@ func (s *Server) guard(h http.Handler) http.Handler {
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	shadows, wrong := readShadow(r)
 	if wrong != "" {
-		s.malformed(r)
+		s.watch.Malformed(r.Context())
 		httplimit.Problem(w, r, http.StatusBadRequest, wrong)
 		return
 	}
@@ -261,7 +263,7 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, sh
 			continue
 		}
 		if t.In == nil {
-			s.metrics.badRequests.Inc()
+			s.watch.Metrics.BadRequests.Inc()
 		}
 		if t.Err == nil && !stint.Internal(friend.Of{}).IsShared(t.By) {
 			by = max(by, t.By)
@@ -300,4 +302,14 @@ func readShadow(r *http.Request) (asked bool, wrong string) {
 		return true, ""
 	}
 	return false, "The parameter shadow must be true or false."
+}
+
+// refusedCaller logs that a caller of an API was refused.
+func refusedCaller(l *watch.Sampled, a *auth.Authenticator, r *http.Request, who auth.Caller, err error) {
+	text := "the " + a.API() + " API refused a caller"
+	args := []any{"address", r.RemoteAddr, "why", err}
+	if who.Name != "" {
+		args = append(args, "name", who.Name)
+	}
+	l.Log(slog.LevelWarn, text, text, args...)
 }

@@ -89,3 +89,10 @@ func TestBytesOfSettlements(t *testing.T) {
 		runtime.KeepAlive(&e)
 	}
 }
+
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stintdev/stint/server/internal/http2conn"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // connectionBounds bounds connections: how many a listener keeps open, and what an HTTP/2
@@ -18,7 +19,7 @@ import (
 type connectionBounds struct {
 	most          int64         // connections of each listener; 0: any number
 	headerTimeout time.Duration // for a client to send the headers of a request
-	metrics       *metrics
+	metrics       *watch.Metrics
 }
 
 // boundHTTP2 bounds the memory of an HTTP/2 connection of server.
@@ -83,14 +84,14 @@ func (w watchedTLS) ConnectionState() tls.ConnectionState { return w.tls.Connect
 // frames bounds what a client may do with a connection.
 func (b *connectionBounds) frames() http2conn.Bounds {
 	m := b.metrics
-	return http2conn.Bounds{HeaderTimeout: b.headerTimeout, SlowHeaders: m.http2Headers.Inc, Frames: m.http2Frames.Inc, Resets: m.http2Resets.Inc}
+	return http2conn.Bounds{HeaderTimeout: b.headerTimeout, SlowHeaders: m.HTTP2Headers.Inc, Frames: m.HTTP2Frames.Inc, Resets: m.HTTP2Resets.Inc}
 }
 
 // WatchHTTP2 returns c, an HTTP/2 connection of a listener that Run does not serve, with the gateway's
 // protection: the connection ends if headers do not end, or at too many useless frames or resets. That counts
 // in stint_connections_ended_total.
 func (s *Server) WatchHTTP2(c net.Conn) net.Conn {
-	b := connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
+	b := connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.watch.Metrics}
 	return b.frames().Watch(c)
 }
 
@@ -108,14 +109,14 @@ func (b *connectionBounds) atMost(name string, l net.Listener) net.Listener {
 	if b.most == 0 {
 		return l
 	}
-	return &fullListener{Listener: l, room: b.most, refused: b.metrics.connectionsRefused.WithLabelValues(name)}
+	return &fullListener{Listener: l, room: b.most, refused: b.metrics.ConnectionsRefused.WithLabelValues(name)}
 }
 
 // BoundConnections returns l with max_connections of the settings, for a listener that Run does not
 // serve. A connection more is closed on arrival, and counts in stint_connections_refused_total
 // under the listener's name.
 func (s *Server) BoundConnections(listener string, l net.Listener) net.Listener {
-	b := connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
+	b := connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.watch.Metrics}
 	return b.atMost(listener, l)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/dashboard"
 	"github.com/stintdev/stint/server/internal/admin"
+	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/reports"
 	"github.com/stintdev/stint/server/rules"
@@ -85,14 +86,14 @@ func (s *Server) newControl(c *Config) *control.Control {
 				_, err := s.limiter.Pardon(ctx, key, p)
 				return err
 			},
-			Reloaded: s.metrics.reloaded,
+			Reloaded: s.watch.Metrics.Reloaded,
 			Unread: func(err error) {
-				s.metrics.syncFailures.Inc()
-				s.sampled.failure("the fleet's documents cannot be read; this instance keeps what it has", err)
+				s.watch.Metrics.SyncFailures.Inc()
+				s.watch.Sampled.Failure("the fleet's documents cannot be read; this instance keeps what it has", err)
 			},
 			Unsaved: func(err error) {
-				s.metrics.stateFailures.Inc()
-				s.sampled.failure("the state for the next start cannot be written to state_dir", err)
+				s.watch.Metrics.StateFailures.Inc()
+				s.watch.Sampled.Failure("the state for the next start cannot be written to state_dir", err)
 			},
 			Audit: s.audit.Merged,
 		},
@@ -107,9 +108,9 @@ func (s *Server) newAudit() *admin.Audit {
 		}
 		return s.control.Now()
 	}, Failed: func(err error) {
-		s.sampled.failure("changes cannot be written for GET /v1/audit; the log has them", err)
+		s.watch.Sampled.Failure("changes cannot be written for GET /v1/audit; the log has them", err)
 	}}
-	return &admin.Audit{Log: s.log, Dropped: s.metrics.auditDropped.Inc, Trail: trail, Shown: s.shownKey}
+	return &admin.Audit{Log: s.log, Dropped: s.watch.Metrics.AuditDropped.Inc, Trail: trail, Shown: s.watch.Privacy.ShownKey}
 }
 
 // Rules returns the rules in force, including changes made at run time.
@@ -131,18 +132,16 @@ func (s *Server) RulesRefused(err error) { s.control.RefuseFile(err) }
 // installed makes set the current one. It is not called concurrently.
 func (s *Server) installed(set *rules.Set) {
 	before := s.set.Load()
-	now := s.metrics.serve(set, before)
-	now.of, now.Watcher = s, now
-	s.set.Store(now)
+	s.set.Store(s.watch.Install(set, before))
 	if before != nil {
-		s.metrics.forget(before.Set.Set, set)
+		s.watch.Metrics.Forget(before.Set.Set, set)
 	}
 	s.fleet.ForgetDenials() // under the new set, refusals may have other numbers
 }
 
 // lifted makes this instance forget a ban that was lifted. The store has forgotten it already.
 func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
-	s.bans.lift(l.Rule, string(l.Key))
+	s.watch.Bans.Lift(l.Rule, string(l.Key))
 	s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(l.Key), Penalty: p}}})
 }
 
@@ -172,11 +171,13 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Findings:  s.Findings,
 		Settings:  s.settings.InForce,
 		Callers:   s.adminCallers,
-		Refused:   s.sampled.refusedCaller,
-		Audit:     s.audit,
-		Bytes:     s.adminBytes,
-		Alerts:    s.alerts,
-		Live:      s.live,
+		Refused: func(a *auth.Authenticator, r *http.Request, who auth.Caller, err error) {
+			refusedCaller(s.watch.Sampled, a, r, who, err)
+		},
+		Audit:  s.audit,
+		Bytes:  s.adminBytes,
+		Alerts: s.alerts,
+		Live:   s.live,
 	}
 	if s.settings.Admin.Dashboard {
 		api.Dashboard = dashboard.Handler()

@@ -22,8 +22,8 @@ func (s *Server) newDecider(layered *stint.Limiter) *decide.Decider {
 		Unlayered:  s.limiter,
 		Fleet:      s.fleet,
 		StoreError: s.StoreError,
-		Instance:   instance{s},
-		Now:        s.metrics.now,
+		Instance:   s.watch,
+		Now:        s.watch.Metrics.Now,
 		FitsHold:   fitsHold,
 		Ambiguity:  s.settings.AllowAmbiguous,
 		Timeout:    s.settings.DecisionTimeout,
@@ -57,10 +57,10 @@ func (s *Server) decide(ctx context.Context, all []decide.Request, at time.Time,
 	whole := ctx
 	var span trace.Span
 	if at.IsZero() {
-		ctx, span = s.tracing.start(ctx, "decide", trace.SpanKindInternal)
+		ctx, span = s.watch.Tracing.Start(ctx, "decide")
 	}
 	s.decider.Decide(ctx, all, at, shadows)
-	s.tracing.decided(whole, span, all)
+	s.watch.Tracing.Decided(whole, span, all)
 }
 
 // Calls is how an Envoy rate limit service decides its calls: rules.Descriptors.Each and Quota for all of

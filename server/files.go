@@ -52,7 +52,7 @@ func (s *Server) Open() error {
 	if s.tracesWrong != nil {
 		return s.tracesWrong
 	}
-	if _, err := s.tracing.reload(true); err != nil {
+	if _, err := s.watch.Tracing.Reload(true); err != nil {
 		return err
 	}
 	if err := s.alerts.Check(); err != nil {
@@ -106,7 +106,7 @@ func (s *Server) reloadFiles(asked bool) {
 		{"tokens of the check API", s.checkCallers.Reload},
 		{"secrets", s.secrets.reload},
 		{"keys of tokens", s.claims.Reload},
-		{"headers for traces", s.tracing.reload},
+		{"headers for traces", s.watch.Tracing.Reload},
 	} {
 		changed, err := of.reload(asked)
 		if err != nil {

@@ -23,7 +23,7 @@ import (
 // request that matches no route counts, too, and gets 404. gRPC clients are refused with a gRPC status; see
 // httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.tracing.requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))))
+	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.watch.Tracing.Requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))))
 }
 
 // inErrorFormat makes next answer in the error format of the rules in force when a request comes.
@@ -55,7 +55,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	x := exchangeOf(r)
 	target, err := s.readTarget(r, x)
 	if err != nil {
-		s.malformed(r)
+		s.watch.Malformed(r.Context())
 		return httplimit.Answer{}, err
 	}
 	clients, host, header := s.clients(), httpfield.CanonicalHost(r.Host), r.Header
@@ -117,7 +117,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	a := s.answer(t)
 	if t.Allowed {
 		if x.prompt != (rules.Prompt{}) && x.endpoint.UsesTokens() {
-			s.set.Load().noticed.takesRoute(&s.settings, x.route, t.Rules, s.log)
+			s.set.Load().TakesRoute(&s.settings, x.route, t.Rules)
 		}
 		s.settlesAtEnd(x, r, t, &a)
 	}

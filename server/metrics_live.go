@@ -97,7 +97,7 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(inFlight, float64(c.s.admission.gateway.Taken()), gatewayListener)
 	gauge(inFlight, float64(c.s.admission.check.Taken()), checkListener)
-	running := c.s.bans.count()
+	running := c.s.watch.Bans.Count()
 	for _, r := range now.Set.Rules {
 		if r.Penalty != nil {
 			gauge(bansRunning, float64(running[r.Name]), r.Name)

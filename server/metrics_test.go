@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,8 +23,6 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/internal/decide"
-	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -361,7 +358,7 @@ rules:
 
 func TestMetricsLint(t *testing.T) {
 	c := newCounted(t, countedRules, new(stint.Memory))
-	families, err := c.metrics.registry.Gather()
+	families, err := c.watch.Metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,10 +377,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n  - {name: busy, key: client.ip, limits: [4 in_flight]}\n", &limittest.Faulty{Store: new(stint.Memory)})
-	c.metrics.certificateExpiry.WithLabelValues(gatewayListener).Set(1) // it has no series without TLS
-	c.metrics.alertMessages.WithLabelValues("ops", "accepted")          // nor without webhooks
+	c.watch.Metrics.CertificateExpiry.WithLabelValues(gatewayListener).Set(1) // it has no series without TLS
+	c.watch.Metrics.AlertMessages.WithLabelValues("ops", "accepted")          // nor without webhooks
 	c.dropped = func() int64 { return 0 }
-	families, err := c.metrics.registry.Gather()
+	families, err := c.watch.Metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,60 +408,6 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("%s speaks of %s, which is not there", page, name)
 		}
 	}
-}
-
-// Counting a request costs no allocation, whatever became of it.
-func TestMetricsAllocations(t *testing.T) {
-	c := newCounted(t, countedRules, new(stint.Memory))
-	set, ctx := c.set.Load(), context.Background()
-	login, try := set.Rules[0], set.Rules[1]
-	answer := stint.Answer{Each: []stint.Decision{{By: stint.ByLocal}}}
-	e := event{decide.Event{Request: &decide.Request{Verdict: Verdict{Kind: kind.Limited, Rule: login}}}, set}
-	if n := testing.AllocsPerRun(100, func() {
-		start := c.metrics.now()
-		c.metrics.called(c.metrics.now()-start, nil)
-		set.RefusedInShadow(try)
-		set.counters.fellBack([]*rules.Rule{login}, &answer)
-		e.Start = start
-		c.metrics.decided(ctx, e)
-	}); n > 0 {
-		t.Errorf("%g allocations", n)
-	}
-}
-
-// What metrics add to a decision: all that is counted of a request that the store
-// is asked about.
-func BenchmarkMetrics(b *testing.B) {
-	c := newCounted(b, countedRules, new(stint.Memory))
-	set, ctx := c.set.Load(), context.Background()
-	e := event{decide.Event{Request: &decide.Request{Verdict: Verdict{Kind: kind.Allowed, Rule: set.Rules[0]}}}, set}
-	request := func() {
-		start := c.metrics.now()
-		c.metrics.called(c.metrics.now()-start, nil)
-		e.Start = start
-		c.metrics.decided(ctx, e)
-	}
-	b.Run("alone", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			request()
-		}
-	})
-	b.Run("from many", func(b *testing.B) {
-		b.ReportAllocs()
-		b.RunParallel(func(p *testing.PB) {
-			for p.Next() {
-				request()
-			}
-		})
-	})
-	b.Run("clock", func(b *testing.B) { // of it, the four readings
-		for b.Loop() {
-			if c.metrics.now()+c.metrics.now()+c.metrics.now()+c.metrics.now() == math.MaxInt64 {
-				b.Fatal("it stands")
-			}
-		}
-	})
 }
 
 // BenchmarkScrape is a reading of the metrics of many rules.

@@ -28,7 +28,7 @@ func (s *Server) newOffenders() *offenders.Counter {
 		ID:      s.id,
 		Now:     s.control.Now,
 		Failed: func(err error) {
-			s.sampled.failure("offenders cannot be shared with the fleet; this instance counts its own", err)
+			s.watch.Sampled.Failure("offenders cannot be shared with the fleet; this instance counts its own", err)
 		},
 	})
 }
@@ -39,27 +39,6 @@ func isOwn(r Reports) bool {
 	return own
 }
 
-// offenderWatcher counts offenders.
-type offenderWatcher struct{ counter *offenders.Counter }
-
-func (w offenderWatcher) decided(_ context.Context, e event) {
-	if e.Err != nil || e.Allowed && len(e.Each) == 0 {
-		return
-	}
-	r := offenders.Request{
-		Start: e.Start, Client: e.In.Addr(), IPv6Prefix: e.set.IPv6Prefix,
-		Decision: &e.Decision, Rule: e.Rule, Rules: e.Rules, Each: e.Each, Asks: e.Asks,
-	}
-	if e.In.Request != nil {
-		r.Path = e.In.Request.Path
-	}
-	w.counter.Observe(&r)
-}
-
-func (w offenderWatcher) violated(_ context.Context, v violation) {
-	w.counter.Violated(v.Rule, v.Ask.Key, &offenders.Request{Start: v.Start, Client: v.Client, IPv6Prefix: v.set.IPv6Prefix, Path: v.Path})
-}
-
 // topOffenders answers GET /v1/offenders.
 func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adminapi.Offenders, error) {
 	if s.offenders == nil {
@@ -67,7 +46,7 @@ func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adm
 	}
 	r, err := s.offenders.Top(ctx, q.Query)
 	if err != nil {
-		s.sampled.failure("the fleet's offenders cannot be read; this instance shows its own", err)
+		s.watch.Sampled.Failure("the fleet's offenders cannot be read; this instance shows its own", err)
 	}
 	j := adminapi.Offenders{
 		Of: offenders.Ofs[q.Of], By: offenders.Bys[q.By], Since: r.Since,
@@ -95,14 +74,14 @@ func (s *Server) offender(of offenders.Of, name string) (o adminapi.Offender, ok
 	case offenders.Keys:
 		var k offenders.Key
 		k, ok = offenders.KeyOf(name)
-		text := s.shownKey(k.Key)
+		text := s.watch.Privacy.ShownKey(k.Key)
 		o.Rule, o.Key, o.Hashed = k.Rule, rules.Key(text), k.Hashed || text != k.Key
 		_, err := o.Key.MarshalJSON()
 		return o, ok && err == nil
 	case offenders.Clients:
 		var text string
 		text, ok = offenders.ClientOf(name)
-		o.Name = s.shownKey(text)
+		o.Name = s.watch.Privacy.ShownKey(text)
 		o.Hashed = o.Name != text
 		return o, ok
 	}
@@ -124,7 +103,7 @@ func (s *Server) offenderHistory(ctx context.Context, q admin.HistoryQuery) (*ad
 	if q.Of == offenders.Keys {
 		asked = string(q.Key)
 	}
-	asShown := s.shownKey(asked)
+	asShown := s.watch.Privacy.ShownKey(asked)
 	wanted := func(name string) bool {
 		o, ok := s.offender(q.Of, name)
 		text := o.Name

@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"slices"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/decide"
@@ -119,8 +117,8 @@ func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 }
 
 func (s *Server) violated(ctx context.Context, x *exchange, w *decide.Watching, status int) {
-	ctx, span := s.tracing.start(ctx, "violate", trace.SpanKindInternal)
+	ctx, span := s.watch.Tracing.Start(ctx, "violate")
 	v := decide.Violation{Watching: *w, Client: x.client, Path: x.target.Path, ID: x.id, Status: status}
 	err := s.decider.Violate(ctx, x.set, &v)
-	s.tracing.violated(span, w, &v.Decision, err)
+	s.watch.Tracing.Violated(span, w, &v.Decision, err)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // slowest is the rate in bytes a second that a client must sustain when it sends a body or
@@ -212,12 +213,12 @@ func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWrite
 	}
 	if x.upload != nil {
 		x.upload.pace = newPace(patience, func() {
-			s.metrics.stalledUploads.Inc()
+			s.watch.Metrics.StalledUploads.Inc()
 			_ = control.SetReadDeadline(longAgo)
 		})
 	}
 	x.response = &pacedWriter{w, newPace(patience, func() {
-		s.metrics.stalledResponses.Inc()
+		s.watch.Metrics.StalledResponses.Inc()
 		_ = control.SetWriteDeadline(longAgo)
 	})}
 	return x.response
@@ -286,7 +287,7 @@ func (t *responseTimer) end() {
 }
 
 // watch returns the body of r for a response that the timer may break off.
-func (t *responseTimer) watch(r *http.Response, log *sampledLog) io.ReadCloser {
+func (t *responseTimer) watch(r *http.Response, log *watch.Sampled) io.ReadCloser {
 	if r.ProtoMajor == 2 {
 		body := r.Body
 		t.http2.Store(&body)
@@ -310,7 +311,7 @@ type timedBody struct {
 	io.ReadCloser
 	request *http.Request
 	timer   *responseTimer
-	log     *sampledLog
+	log     *watch.Sampled
 }
 
 // Read is for io.Reader.
@@ -319,6 +320,6 @@ func (b *timedBody) Read(to []byte) (int, error) {
 	if err == nil || errors.Is(err, io.EOF) || !b.timer.isOver() {
 		return n, err
 	}
-	b.log.upstream(b.request, "upstream did not end its response in time", errResponseTimeout)
+	logUpstream(b.log, b.request, "upstream did not end its response in time", errResponseTimeout)
 	return n, context.Canceled // a ReverseProxy does not log it again
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/recent"
+	"github.com/stintdev/stint/server/internal/watch"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -24,30 +25,18 @@ const (
 	maxPreviewCases, maxCasesAlike = 20, 3
 )
 
-// readsOf returns the parts of a request that set reads beyond those recorded of every request.
-func readsOf(set *rules.Set) *recent.Reads {
-	r := &recent.Reads{Claims: set.UsesClaims()}
-	r.Headers, r.AnyHeader = set.Headers()
-	return r
-}
-
 // recorder records requests for previews. One preview is made at a time.
 type recorder struct {
-	watchesNothing
 	*recent.Recorder
 	previewing chan struct{}
 }
 
-// decided is for watcher. Malformed requests are left out: no rule decides them.
-func (r *recorder) decided(_ context.Context, e event) {
-	if e.Kind == kind.Malformed {
-		return
+// recorder is nil if requests are not recorded.
+func (s *Server) recorder() *recent.Recorder {
+	if s.recent == nil {
+		return nil
 	}
-	q := recent.Request{At: e.Start, Input: e.In, Claims: e.Claims, MaxDelay: e.MaxDelay}
-	if !e.In.Addr().IsValid() && len(e.Asks) > 0 {
-		q.Subject = e.Asks[0].Key
-	}
-	r.Add(&q, e.set.IPv6Prefix, e.set.reads)
+	return s.recent.Recorder
 }
 
 // preview compares set with the rules in force on recent requests. Changes made at run time apply
@@ -67,9 +56,9 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 	controls := s.control.Status().Controls
 	set, _ = set.With(&controls)
 	p := previewed{now: newTrial(s.Rules()), then: newTrial(set), alike: map[caseKind]int{}}
-	sample := s.recent.Sample(s.metrics.now())
+	sample := s.recent.Sample(s.watch.Metrics.Now())
 	p.Share = sample.Share
-	p.Missing = append([]string{}, sample.Lacks(readsOf(set))...)
+	p.Missing = append([]string{}, sample.Lacks(watch.ReadsOf(set))...)
 	if set.ReadsBody() { // bodies are never recorded
 		p.Missing = append(p.Missing, "body")
 	}
@@ -81,7 +70,7 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 		if p.Requests%64 == 0 {
 			runtime.Gosched() // requests of clients need not wait for this
 		}
-		at := s.metrics.epoch.Add(q.At)
+		at := s.watch.Metrics.Epoch.Add(q.At)
 		if ctx.Err() != nil || !p.try(ctx, s, q, at) {
 			p.Partial = true
 			break
@@ -131,7 +120,7 @@ func (p *previewed) try(ctx context.Context, s *Server, q *recent.Request, at ti
 		c.Rule = now.rule
 	}
 	if client := q.Addr(); client.IsValid() {
-		c.Client = s.shownKey(client.String())
+		c.Client = s.watch.Privacy.ShownKey(client.String())
 	}
 	if q.Request != nil {
 		c.Method, c.Path = q.Request.Method, q.Request.Path

@@ -292,5 +292,5 @@ func (s *Server) Probes() http.Handler {
 func (s *Server) addProbes(mux *http.ServeMux, guard func(http.Handler) http.Handler) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)
-	mux.Handle("GET /metrics", guard(s.metrics.handler(s.errorLog)))
+	mux.Handle("GET /metrics", guard(s.watch.Metrics.Handler(s.errorLog)))
 }

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/stintdev/stint/internal/httpfield"
@@ -143,17 +142,4 @@ func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, er
 		}
 	}
 	return u, nil
-}
-
-// longestShown is how many bytes of a text from a request are logged.
-const longestShown = 200
-
-// shown is text from a request in a form for a log: ASCII, and not long.
-func shown(text string) string {
-	rest := ""
-	if len(text) > longestShown {
-		text, rest = text[:longestShown], "..."
-	}
-	quoted := strconv.QuoteToASCII(text)
-	return quoted[1:len(quoted)-1] + rest
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // Listeners are the listeners on which Run serves: the gateway, the check API, the admin API with the
@@ -161,8 +162,8 @@ func (s *Server) Follow(ctx context.Context) {
 			go s.followStore(ctx)
 		}
 		if s.settings.HashKeys {
-			first.Go(func() { s.shareSalt(ctx) })
-			go s.followSalt(ctx)
+			first.Go(func() { s.watch.Privacy.ShareSalt(ctx) })
+			go s.watch.Privacy.FollowSalt(ctx)
 		}
 		go s.live.Run(ctx)
 		go s.alerts.Run(ctx)
@@ -192,7 +193,7 @@ const answerTimeout = 2 * time.Minute
 // bounded; the gateway's clients must keep pace instead.
 func (s *Server) listeners(ctx context.Context, l Listeners) []servedListener {
 	var all []servedListener
-	bounds := &connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
+	bounds := &connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.watch.Metrics}
 	add := func(name string, l net.Listener, h func() http.Handler, readTimeout, writeTimeout time.Duration) {
 		if l == nil {
 			return
@@ -267,7 +268,7 @@ func (c *cutOff) left(r *http.Request, upgraded bool) {
 		c.requests++
 	}
 	if len(c.examples) < mostExamples {
-		c.examples = append(c.examples, shown(r.Method)+" "+shown(r.Host)+" "+shown(pathOf(r)))
+		c.examples = append(c.examples, watch.Shown(r.Method)+" "+watch.Shown(r.Host)+" "+watch.Shown(pathOf(r)))
 	}
 }
 
@@ -293,8 +294,8 @@ func (s *Server) cutRest(cut context.CancelFunc) {
 }
 
 // Gatherer gathers the metrics of /metrics, for a listener that Run does not serve.
-func (s *Server) Gatherer() prometheus.Gatherer { return s.metrics.registry }
+func (s *Server) Gatherer() prometheus.Gatherer { return s.watch.Metrics.Registry }
 
 // RegisterMetrics adds the metrics of a service beside s to those of /metrics. It panics if one of
 // them is there already.
-func (s *Server) RegisterMetrics(c prometheus.Collector) { s.metrics.registry.MustRegister(c) }
+func (s *Server) RegisterMetrics(c prometheus.Collector) { s.watch.Metrics.Registry.MustRegister(c) }

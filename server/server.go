@@ -35,6 +35,7 @@ import (
 	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/internal/watch"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -78,7 +79,7 @@ type Server struct {
 	settings config.Settings
 
 	// Decisions: the rules, and this instance's part in them.
-	set     atomic.Pointer[served]
+	set     atomic.Pointer[watch.Served]
 	control *control.Control // the source of set
 	own     rules.Instance   // this instance's values for expressions
 	claims  *claims.Reader   // nil: tokens of clients are not read
@@ -92,7 +93,6 @@ type Server struct {
 	local      *stint.Memory   // counts for fleet without the store
 	store      storeWatch
 
-	bans   bans
 	lookup *lookup.Lookup
 	calls  Calls
 
@@ -100,13 +100,11 @@ type Server struct {
 	// each start.
 	reports   Reports
 	id        string
-	salt      atomic.Pointer[salt] // of keys that are shown hashed; nil: they are shown as they are
 	live      *live.Live
 	offenders *offenders.Counter // counts offenders; nil: nothing does
 
-	recent   *recorder // nil: requests are not recorded
-	alerts   *alerts.Alerts
-	watchers []watcher
+	recent *recorder // nil: requests are not recorded
+	alerts *alerts.Alerts
 
 	// The admin API, and who may call which API.
 	admin                      http.Handler
@@ -125,14 +123,11 @@ type Server struct {
 	misleads   misleading
 	cors       *cors.Policy // nil: nothing is done
 
-	// Logs, metrics and findings.
-	metrics   *metrics
-	tracing   *tracing // nil: no spans are made
+	// Logs, metrics, traces and findings.
+	watch     *watch.Watch
 	log       *slog.Logger
 	accessLog *slog.Logger
-	sampled   *sampledLog            // to log
-	refusals  refusalLog             // to log
-	errorLog  *log.Logger            // to sampled
+	errorLog  *log.Logger            // to watch.Sampled
 	found     func() []rules.Finding // beside the rules; nil: nothing is
 	dropped   func() int64           // lines of log; nil: not known
 
@@ -174,11 +169,13 @@ func New(c Config) *Server {
 	if s.accessLog = c.AccessLog; s.accessLog == nil {
 		s.accessLog = s.log
 	}
-	s.sampled = &sampledLog{to: s.log, hide: s.hideAddresses}
-	s.refusals.to, s.refusals.shown, s.refusals.most = s.log, s.shownKey, uint32(s.settings.Log.Refusals)
-	s.errorLog = log.New(s.sampled, "", 0)
+	s.watch = watch.New(watch.Options{
+		Log: s.log, Refusals: uint32(s.settings.Log.Refusals), HashKeys: s.settings.HashKeys,
+		Webhooks: webhookNames(&s.settings), Listeners: []string{gatewayListener, checkListener, adminListener},
+	})
+	s.watch.Metrics.Registry.MustRegister(liveCollector{s}, findingsCollector(s.Findings))
+	s.errorLog = log.New(s.watch.Sampled, "", 0)
 	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin, s.clientKey), auth.ForCheck(&s.settings)
-	s.metrics = newMetrics(s)
 	if s.limiter == nil || s.limiter.Store == nil {
 		given := s.limiter
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
@@ -190,8 +187,8 @@ func New(c Config) *Server {
 		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
 	}
 	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
-	s.tracing, s.tracesWrong = s.newTracing(&c)
-	s.limiter = s.tracing.store(s.limiter)
+	s.watch.Tracing, s.tracesWrong = s.newTracing(&c)
+	s.limiter = s.watch.Tracing.Store(s.limiter)
 	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
 	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
 	layered := s.limiter
@@ -199,24 +196,22 @@ func New(c Config) *Server {
 		layered = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
 		stint.Internal(friend.Of{}).SetMaxOwed(layered, s.footprint.MaxOwed())
 	}
-	stint.Internal(friend.Of{}).OnLost(layered, s.lostLater)
-	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics, s.sampled)
+	stint.Internal(friend.Of{}).OnLost(layered, func(l *stint.Limit, err error) { s.set.Load().Lost(l, err) })
+	s.admission = newAdmission(&s.settings, s.clientOf, s.watch.Metrics, s.watch.Sampled)
 	s.decider = s.newDecider(layered)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
 		s.claims = claims.New(j, claims.Options{
 			Client: claims.NewClient(&s.settings), Log: s.log, Bytes: s.footprint.TokenBytes(),
-			Valid: s.metrics.tokensValid.Inc, Invalid: s.metrics.tokensInvalid.Inc, Failed: s.metrics.keysFailed.Inc,
+			Valid: s.watch.Metrics.TokensValid.Inc, Invalid: s.watch.Metrics.TokensInvalid.Inc, Failed: s.watch.Metrics.KeysFailed.Inc,
 		})
 		s.own.Claims, s.own.TokenHeader = s.claims.Of, s.claims.Header
 	}
 	if shared, ok := c.Documents.(Reports); ok {
 		s.reports = shared
 	}
-	if s.settings.HashKeys {
-		s.salt.Store(newSalt())
-	}
+	s.watch.Privacy.Reports, s.watch.Privacy.ID = s.reports, s.id
 	if n := s.settings.RecentRequests; n > 0 {
 		s.recent = &recorder{Recorder: recent.New(n, previewWindow), previewing: make(chan struct{}, 1)}
 	}
@@ -226,7 +221,7 @@ func New(c Config) *Server {
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.StoreError, Probe: s.storeDecides}
 	s.live = s.newLive(&c)
 	s.alerts = s.newAlerts()
-	s.watchers = s.newWatchers()
+	s.watch.Start(s.alerts, s.offenders, s.recorder())
 	s.admin = s.newAdmin(&c)
 	return s
 }
@@ -242,8 +237,8 @@ func (s *Server) Close() {
 		}
 		s.control.Close()
 		s.audit.Trail.Close()
-		s.refusals.flushAll(s.set.Load())
-		s.tracing.end()
+		s.watch.Refusals.FlushAll(s.set.Load())
+		s.watch.Tracing.Close()
 		s.transports.closeIdle()
 		if s.closeStore != nil {
 			s.closeStore()

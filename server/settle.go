@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // endHolds answers /v1/settle and /v1/renew: one call, or a list of up to maxChecks.
@@ -37,7 +38,7 @@ func (s *Server) endHolds(action stint.HoldAction) http.Handler {
 		ctx, cancel := decide.Outliving(r.Context())
 		defer cancel()
 		s.decider.Hold(ctx, time.Time{}, e.calls)
-		e.count(s.set.Load().holds)
+		e.count(s.set.Load())
 		if several {
 			s.answerEnds(w, r, &e)
 			return
@@ -93,13 +94,13 @@ func (e *holdEnds) read(body string) (several bool, err error) {
 }
 
 // count counts the settlements.
-func (e *holdEnds) count(c holdsByName) {
+func (e *holdEnds) count(c *watch.Served) {
 	if e.action != stint.HoldSettle {
 		return
 	}
 	for i := range e.ends {
 		if end := &e.ends[i]; end.err == nil {
-			c.settled(end.hold, e.calls[end.from:end.to])
+			c.Settled(e.calls[end.from:end.to])
 		}
 	}
 }
@@ -280,9 +281,9 @@ func (s *Server) answerEnd(w http.ResponseWriter, r *http.Request, e *holdEnds) 
 	j, err := e.answer(&e.ends[0])
 	if err != nil {
 		if errors.Is(err, stint.ErrRequest) {
-			s.malformed(r)
+			s.watch.Malformed(r.Context())
 		} else {
-			s.sampled.storeFailure(err)
+			s.watch.Sampled.Failure(decide.NoStore, err)
 		}
 		refuseHold(w, r, err)
 		return
@@ -299,9 +300,9 @@ func (s *Server) answerEnds(w http.ResponseWriter, r *http.Request, e *holdEnds)
 		case err == nil:
 			continue
 		case errors.Is(err, stint.ErrRequest):
-			s.metrics.badRequests.Inc()
+			s.watch.Metrics.BadRequests.Inc()
 		default:
-			s.sampled.storeFailure(err)
+			s.watch.Sampled.Failure(decide.NoStore, err)
 		}
 		all[i] = json.RawMessage(element(r, err, refuseHold))
 	}
@@ -350,7 +351,7 @@ func sendJSON(w http.ResponseWriter, v any) {
 // readJSON reads the body of a call of the check API. If it cannot, it answers.
 func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight.Share) (body string, ok bool) {
 	if !httpfield.IsJSON(r.Header) {
-		s.malformed(r)
+		s.watch.Malformed(r.Context())
 		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
 		return "", false
 	}
@@ -367,7 +368,7 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight
 	default:
 		httplimit.Problem(w, r, http.StatusBadRequest, "The body cannot be read.")
 	}
-	s.malformed(r)
+	s.watch.Malformed(r.Context())
 	return "", false
 }
 
@@ -377,7 +378,7 @@ func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 		s.admission.refuseBytes(w, r)
 		return
 	}
-	s.malformed(r)
+	s.watch.Malformed(r.Context())
 	switch {
 	case errors.Is(err, errManyChecks):
 		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "More than 1,000 checks in one request.")

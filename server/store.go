@@ -13,6 +13,7 @@ import (
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -112,9 +113,9 @@ func (s *Server) fleetOptions() fleet.Options {
 		MaxOwed:    int(s.footprint.MaxOwed()),
 		MaxDenials: int(s.settings.RememberedDenials),
 		Called: func(took time.Duration, err error) {
-			s.metrics.called(took, err)
+			s.watch.Metrics.Called(took, err)
 			if err != nil {
-				s.sampled.storeFailure(err)
+				s.watch.Sampled.Failure(decide.NoStore, err)
 			}
 		},
 	}
@@ -126,7 +127,7 @@ func (s *Server) fleetOptions() fleet.Options {
 }
 
 func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
-	s.metrics.turned(to, why)
+	s.watch.Metrics.Turned(to, why)
 	s.store.down(s.fleet)
 	if to == fleet.PartlyOpen && why != nil {
 		s.log.Error("circuit breaker open: a server of the store is not called until it answers again; on_store_error decides about its keys", "error", why)

@@ -103,11 +103,11 @@ func (s *Server) reloadCertificate(c *certificate, asked bool) {
 		err = c.take(contents)
 	}
 	if err != nil {
-		s.metrics.certificatesRefused.Inc()
+		s.watch.Metrics.CertificatesRefused.Inc()
 		s.log.Error("certificate not taken; the previous one stays in force", "listener", c.listener, "error", err)
 		return
 	}
-	s.metrics.certificatesTaken.Inc()
+	s.watch.Metrics.CertificatesTaken.Inc()
 	s.log.Info("certificate taken", "listener", c.listener, "expires", c.now.Load().leaf.NotAfter)
 	s.tellOfCertificate(c)
 }
@@ -124,7 +124,7 @@ func (s *Server) tellOfCertificate(c *certificate) {
 // expires soon. leaf may be nil.
 func (s *Server) tellOf(listener, ca string, leaf *x509.Certificate, cas []*x509.Certificate) {
 	if leaf != nil {
-		s.metrics.certificateExpiry.WithLabelValues(listener).Set(float64(leaf.NotAfter.Unix()))
+		s.watch.Metrics.CertificateExpiry.WithLabelValues(listener).Set(float64(leaf.NotAfter.Unix()))
 		s.warnOfExpiry(listener, "certificate", leaf)
 	}
 	for _, x := range cas {
@@ -160,6 +160,6 @@ func (s *Server) tellOfStore() {
 		return
 	}
 	for which, at := range store.Certificates() {
-		s.metrics.certificateExpiry.WithLabelValues("store " + which).Set(float64(at.Unix()))
+		s.watch.Metrics.CertificateExpiry.WithLabelValues("store " + which).Set(float64(at.Unix()))
 	}
 }

@@ -6,37 +6,18 @@ import (
 	"net/http"
 	"strings"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	noopmetric "go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/trace"
-
-	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/otellimit"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/internal/decide"
-	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/traces"
-	"github.com/stintdev/stint/server/rules"
+	"github.com/stintdev/stint/server/internal/watch"
 )
-
-// tracing makes the spans of a Server: of requests, of decisions, of calls of the store and of
-// upstreams. docs/traces.md lists them with their attributes; a test compares. A nil tracing
-// makes none, at the cost of a comparison.
-type tracing struct {
-	provider trace.TracerProvider
-	tracer   trace.Tracer
-	exporter *traces.Exporter        // nil: the provider is the program's
-	all      bool                    // traces of all callers are continued
-	shownKey func(key string) string // how spans show a key, a client or a path
-}
 
 // newTracing returns nil if no spans are made. The error is for Open: the environment is
 // wrong.
-func (s *Server) newTracing(c *Config) (*tracing, error) {
+func (s *Server) newTracing(c *Config) (*watch.Tracing, error) {
 	settings := s.settings.Traces
-	t := &tracing{provider: c.TracerProvider}
-	if t.provider == nil {
+	var exporter *traces.Exporter
+	provider := c.TracerProvider
+	if provider == nil {
 		if settings == nil {
 			return nil, nil
 		}
@@ -48,174 +29,38 @@ func (s *Server) newTracing(c *Config) (*tracing, error) {
 			TLS:       sends.tlsConfig,
 			Instance:  s.id,
 			Version:   version,
-			Sent:      func(n int) { s.metrics.spansSent.Add(float64(n)) },
-			Dropped:   func(n int) { s.metrics.spansDropped.Add(float64(n)) },
+			Sent:      func(n int) { s.watch.Metrics.SpansSent.Add(float64(n)) },
+			Dropped:   func(n int) { s.watch.Metrics.SpansDropped.Add(float64(n)) },
 			Failed: func(n int, why error) {
-				s.metrics.spansFailed.Add(float64(n))
-				s.sampled.failure("the collector has not taken spans", errors.New(shown(why.Error())))
+				s.watch.Metrics.SpansFailed.Add(float64(n))
+				s.watch.Sampled.Failure("the collector has not taken spans", errors.New(watch.Shown(why.Error())))
 			},
 		})
 		if err != nil {
 			return nil, err
 		}
-		t.provider, t.exporter = e.Provider(), e
+		provider, exporter = e.Provider(), e
 	}
-	t.all = settings != nil && settings.Continue == config.ContinueAll
-	t.tracer = t.provider.Tracer("github.com/stintdev/stint/server")
-	t.shownKey = func(key string) string { return shown(s.shownKey(key)) }
+	t := watch.NewTracing(provider, exporter, settings != nil && settings.Continue == config.ContinueAll, s.watch.Privacy)
+	t.Route = routeOf
 	return t, nil
 }
 
-// reload reads the file with headers for the collector.
-func (t *tracing) reload(asked bool) (changed bool, err error) {
-	if t == nil || t.exporter == nil {
-		return false, nil
+// routeOf is the route of a request; empty: it has none.
+func routeOf(r *http.Request) string {
+	x := exchangeOf(r)
+	switch {
+	case x == nil:
+		return ""
+	case x.route != nil:
+		return x.route.String()
 	}
-	return t.exporter.Reload(asked)
+	return x.pattern
 }
 
-// end sends the spans that wait.
-func (t *tracing) end() {
-	if t != nil && t.exporter != nil {
-		t.exporter.Close()
-	}
-}
-
-// store returns a Limiter whose calls of a shared store have spans.
-func (t *tracing) store(l *stint.Limiter) *stint.Limiter {
-	if _, ok := stint.As[*stint.Memory](l.Store); ok || t == nil {
-		return l
-	}
-	traced := otellimit.Store(l.Store, otellimit.Options{TracerProvider: t.provider, MeterProvider: noopmetric.NewMeterProvider()})
-	return &stint.Limiter{Store: traced, Instance: l.Instance, Observe: l.Observe, ObserveHold: l.ObserveHold}
-}
-
-// start starts a child of the span of ctx. It returns nil if there is no such span, or if it is not recorded.
-func (t *tracing) start(ctx context.Context, name string, kind trace.SpanKind) (context.Context, trace.Span) {
-	if t == nil || !trace.SpanFromContext(ctx).IsRecording() {
-		return ctx, nil
-	}
-	return t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
-}
-
-// violated ends a span from start, of a response that counted as a violation.
-func (t *tracing) violated(span trace.Span, w *decide.Watching, d *stint.Decision, err error) {
-	if span == nil {
-		return
-	}
-	span.SetAttributes(attribute.String("stint.rule", w.Rule.Name), attribute.String("stint.key", t.shownKey(w.Ask.Key)))
-	if err != nil {
-		span.SetStatus(codes.Error, "")
-	} else {
-		span.SetAttributes(attribute.String("stint.outcome", d.Outcome.String()), attribute.Int64("stint.violations", d.Violations))
-	}
-	span.End()
-}
-
-// decided ends a span from start, of a call of decide. ctx has the request's span.
-func (t *tracing) decided(ctx context.Context, span trace.Span, all []decide.Request) {
-	if span == nil {
-		return
-	}
-	defer span.End()
-	if len(all) == 1 {
-		e := &all[0]
-		if e.Kind == kind.None { // a charge
-			return
-		}
-		span.SetAttributes(t.attributes(e)...)
-		whole := trace.SpanFromContext(ctx)
-		whole.SetAttributes(attribute.String("stint.outcome", e.Kind.String()))
-		if e.Rule != nil {
-			whole.SetAttributes(attribute.String("stint.rule", e.Rule.Name))
-		}
-		if e.Kind == kind.Undecided || e.Kind == kind.Overloaded {
-			span.SetStatus(codes.Error, "")
-		}
-		return
-	}
-	passed, shown := 0, 0
-	for i := range all {
-		e := &all[i]
-		if e.Kind == kind.None { // a charge
-			continue
-		}
-		if e.Err == nil && e.Allowed {
-			passed++
-			continue
-		}
-		if shown++; shown > mostEvents {
-			continue
-		}
-		span.AddEvent("stint.decision", trace.WithAttributes(append(t.attributes(e), attribute.Int("stint.check", i))...))
-	}
-	span.SetAttributes(attribute.Int("stint.checks", len(all)), attribute.Int("stint.passed", passed))
-}
-
-// attributes describe a decision.
-func (t *tracing) attributes(e *decide.Request) []attribute.KeyValue {
-	as := []attribute.KeyValue{attribute.String("stint.outcome", e.Kind.String())}
-	add := func(a ...attribute.KeyValue) { as = append(as, a...) }
-	if e.In != nil {
-		if r := e.In.Request; r != nil {
-			add(attribute.String("http.request.method", methodName(r.Method)), attribute.String("url.path", shown(r.Path)))
-		}
-		if what := e.In.What(); what != "" {
-			add(attribute.String("stint.operation", shown(what)))
-		}
-		if client := e.In.Addr(); client.IsValid() {
-			add(attribute.String("client.address", t.shownKey(client.String())))
-		}
-	}
-	if e.Err != nil {
-		return as
-	}
-	add(attribute.String("stint.decision.id", e.Identify()))
-	if names := ruleNames(e.Rules); len(names) > 0 {
-		add(attribute.StringSlice("stint.rules", names))
-	}
-	if e.Kind == kind.Blocked || e.Kind == kind.Safe {
-		return as
-	}
-	if e.Rule != nil {
-		add(attribute.String("stint.rule", e.Rule.Name))
-	}
-	if e.Key != "" {
-		add(attribute.String("stint.key", t.shownKey(e.Key)), attribute.String("stint.by", e.By.String()))
-	}
-	if e.Limit != nil {
-		add(attribute.String("stint.limit", e.Limit.Terms()), attribute.Int64("stint.remaining", e.Remaining))
-	}
-	if !e.Allowed {
-		wait := e.RetryAfter.Seconds()
-		if e.RetryAfter == stint.Never {
-			wait = -1
-		}
-		add(attribute.Float64("stint.retry_after", wait))
-	}
-	if e.Violations > 0 {
-		add(attribute.Int64("stint.violations", e.Violations))
-	}
-	return as
-}
-
-// mostEvents is how many refused checks of a list, the first ones, are in its span. A collector gets no more
-// for a span: see package traces.
-const mostEvents = 8
-
-// mostRules is how many names of rules a span has.
-const mostRules = 32
-
-// ruleNames are the names of rules, each once.
-func ruleNames(all []*rules.Rule) []string {
-	var names []string
-	for i, r := range all {
-		if len(names) < mostRules && (i == 0 || r != all[i-1]) {
-			names = append(names, r.Name)
-		}
-	}
-	return names
-}
+// believesCaller reports whether r comes from a trusted proxy, so that it may say which trace
+// it belongs to.
+func (s *Server) believesCaller(r *http.Request) bool { return s.clients().Believes(r) }
 
 // CallTracer starts a span of a call that this Server decides for another service, and returns the context to
 // decide it with. method is the gRPC service and method. If caller has the headers of a span, the new span
@@ -223,22 +68,4 @@ func ruleNames(all []*rules.Rule) []string {
 type CallTracer func(ctx context.Context, method string, caller http.Header) (_ context.Context, end func(code string))
 
 // CallTracer returns nil if no spans are made.
-func (s *Server) CallTracer() CallTracer {
-	t := s.tracing
-	if t == nil {
-		return nil
-	}
-	return func(ctx context.Context, method string, caller http.Header) (context.Context, func(string)) {
-		if c := callerOf(&http.Request{Header: caller}); c.IsValid() {
-			ctx = trace.ContextWithRemoteSpanContext(ctx, c)
-		}
-		ctx, span := t.tracer.Start(ctx, "envoy", trace.WithSpanKind(trace.SpanKindServer))
-		return ctx, func(code string) {
-			span.SetAttributes(attribute.String("rpc.system.name", "grpc"), attribute.String("rpc.method", shown(method)), attribute.String("rpc.response.status_code", code))
-			if code == "UNAVAILABLE" || code == "INTERNAL" || code == "DEADLINE_EXCEEDED" || code == "UNKNOWN" {
-				span.SetStatus(codes.Error, "")
-			}
-			span.End()
-		}
-	}
-}
+func (s *Server) CallTracer() CallTracer { return s.watch.Tracing.Calls() }

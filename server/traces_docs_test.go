@@ -16,7 +16,7 @@ func TestTracesAreDocumented(t *testing.T) {
 	}
 	names := regexp.MustCompile(`"(stint\.[a-z_.]+|http\.[a-z_.]+|url\.[a-z]+|client\.address|server\.address|network\.[a-z.]+|rpc\.[a-z_.]+|error\.type)"`)
 	made := map[string]bool{}
-	for _, pattern := range []string{"traces*.go", "../otellimit/*.go"} {
+	for _, pattern := range []string{"traces*.go", "internal/watch/*.go", "../otellimit/*.go"} {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			text, err := os.ReadFile(file)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -22,6 +23,7 @@ import (
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // transport connects to the upstreams of some routes, to webhooks or to the collector of traces: to all that
@@ -222,10 +224,10 @@ func (s *Server) reloadUpstreams(asked bool) {
 		}
 		switch c, err := t.read(asked); {
 		case err != nil:
-			s.metrics.certificatesRefused.Inc()
+			s.watch.Metrics.CertificatesRefused.Inc()
 			s.log.Error("certificate not taken; the previous one stays in force", "listener", t.name, "error", err)
 		case c != nil:
-			s.metrics.certificatesTaken.Inc()
+			s.watch.Metrics.CertificatesTaken.Inc()
 			s.log.Info("certificate taken", "listener", t.name)
 			s.tellOf(t.name, "ca", c.leaf, c.cas)
 		}
@@ -255,7 +257,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 			p.Out.Header.Del("Expect")
 			p.Out.Body = exchangeOf(p.In).closable(p.Out.Body)
 			s.setForwarded(p)
-			s.tracing.pass(p.In.Context(), p.Out.Header)
+			s.watch.Tracing.Pass(p.In.Context(), p.Out.Header)
 		},
 		ModifyResponse: func(r *http.Response) error {
 			x := exchangeOf(r.Request)
@@ -268,9 +270,9 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 					return errResponseTimeout
 				}
 			} else if x.timer != nil {
-				r.Body = x.timer.watch(r, s.sampled)
+				r.Body = x.timer.watch(r, s.watch.Sampled)
 			}
-			s.tracing.answered(r)
+			s.watch.Tracing.Answered(r)
 			s.endGRPC(r)
 			x.status = r.StatusCode
 			s.responded(r.Request.Context(), x, r.StatusCode)
@@ -302,7 +304,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 		}
 		t.keepUpgrade(r)
 		x.takeHeaders(w.Header())
-		if ctx, span := s.tracing.startUpstream(r.Context(), route, r); span != nil {
+		if ctx, span := s.watch.Tracing.StartUpstream(r.Context(), route.Upstream.Host, r); span != nil {
 			defer span.End()
 			r = r.WithContext(ctx)
 		}
@@ -342,7 +344,7 @@ const notInTime = "upstream did not answer in time"
 
 func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
-	s.tracing.failed(r.Context())
+	s.watch.Tracing.Failed(r.Context())
 	x.setHeaders(w.Header())
 	var op *net.OpError
 	x.unsent = errors.As(err, &op) && op.Op == "dial"
@@ -356,7 +358,7 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 		httplimit.Problem(w, r, http.StatusRequestTimeout, "The request's body did not arrive in time.")
 		return
 	case x.timer.isOver():
-		s.sampled.upstream(r, notInTime, errResponseTimeout)
+		logUpstream(s.watch.Sampled, r, notInTime, errResponseTimeout)
 		httplimit.Problem(w, r, http.StatusGatewayTimeout, "The upstream did not answer in time.")
 		return
 	case gone && s.cutOff.begun.Load():
@@ -374,10 +376,10 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		s.sampled.upstream(r, notInTime, err)
+		logUpstream(s.watch.Sampled, r, notInTime, err)
 		httplimit.Problem(w, r, http.StatusGatewayTimeout, "The upstream did not answer in time.")
 	default:
-		s.sampled.upstream(r, "upstream failed", err)
+		logUpstream(s.watch.Sampled, r, "upstream failed", err)
 		httplimit.Problem(w, r, http.StatusBadGateway, "The upstream cannot be reached.")
 	}
 }
@@ -420,4 +422,11 @@ func wrongSwitch(r *http.Response) error {
 		return fmt.Errorf("it switched to %.60q, but was offered %s", to, offered)
 	}
 	return nil
+}
+
+// logUpstream logs what is wrong with the upstream of r.
+func logUpstream(l *watch.Sampled, r *http.Request, what string, err error) {
+	x := exchangeOf(r)
+	route := x.route.String()
+	l.Log(slog.LevelWarn, what+" "+route, what, "route", route, "host", watch.Shown(r.Host), "path", watch.Shown(x.target.RawPath), "error", err)
 }

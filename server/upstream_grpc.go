@@ -34,7 +34,7 @@ func (b *grpcBody) Read(to []byte) (int, error) {
 	if late {
 		code, message = grpcDeadlineExceeded, "The response took too long."
 	} else {
-		b.s.sampled.upstream(r, "upstream broke off a response of gRPC", err)
+		logUpstream(b.s.watch.Sampled, r, "upstream broke off a response of gRPC", err)
 	}
 	if b.response.Trailer == nil {
 		b.response.Trailer = http.Header{}

@@ -2,37 +2,15 @@ package server
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/usage"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
-
-// logUncharged logs what was not charged.
-func (s *Server) logUncharged(text string, err error) {
-	args := []any{"error", err}
-	if e := (*decide.UnchargedError)(nil); errors.As(err, &e) {
-		args = []any{"rule", e.Rule, "key", s.refusals.key(e.Key), "error", err}
-	}
-	s.sampled.log(slog.LevelError, text, text, args...)
-}
-
-// lostLater logs and counts a settlement that waited in memory and was lost before the store answered.
-func (s *Server) lostLater(l *stint.Limit, err error) {
-	rule := decide.RuleOf(l)
-	if c := s.set.Load().holds[rule]; c != nil {
-		c.lost.Inc()
-	}
-	const text = "a request was not charged what it did cost"
-	s.sampled.log(slog.LevelError, text, text, "rule", rule, "error", err)
-}
 
 // settlesAtEnd settles r's holds when it ends, if t let it pass.
 func (s *Server) settlesAtEnd(x *exchange, r *http.Request, t *decide.Request, a *httplimit.Answer) {
@@ -50,7 +28,7 @@ func (s *Server) settlesAtEnd(x *exchange, r *http.Request, t *decide.Request, a
 	}
 	a.OnEnd = func(ctx context.Context, resp *httplimit.Response) {
 		if err := x.settlement.End(ctx, s.resultOf(x, r, resp)); err != nil {
-			s.logUncharged("what a request did cost could not be charged", err)
+			s.watch.Uncharged("what a request did cost could not be charged", err)
 		}
 	}
 }
@@ -71,10 +49,10 @@ func addUsage(a *httplimit.Answer, rule *rules.Rule) {
 func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response) *decide.Ended {
 	how := &decide.Ended{
 		Response: rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
-		Failed:   func(err error) { s.sampled.failure("the cost of a request cannot be computed", err) },
+		Failed:   func(err error) { s.watch.Sampled.Failure("the cost of a request cannot be computed", err) },
 		Store:    s.decider.Limiter.Store,
 		Unknown: func(rule *rules.Rule) {
-			s.set.Load().noticed.endpoint(s.log, rule, x.endpoint, r.Method, x.target.RawPath)
+			s.set.Load().UnknownEndpoint(rule, x.endpoint, r.Method, x.target.RawPath)
 		},
 	}
 	how.Unzipped, how.Events = resp.Passed()

@@ -1,4 +1,4 @@
-package server
+package watch
 
 import (
 	"context"
@@ -11,34 +11,51 @@ import (
 	"net"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// shownKey returns a key, a client's address or a user's name as log lines, pages, messages and traces show
+// Reports is what the salt is shared through; see server.Reports.
+type Reports interface {
+	Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error
+	Reported(ctx context.Context, name string) (map[string][]byte, error)
+	Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error)
+}
+
+// Privacy shows keys and addresses as the settings say.
+type Privacy struct {
+	salt    atomic.Pointer[salt] // nil: keys are shown as they are
+	sampled *Sampled
+	// Reports share the salt with the fleet, where ID names this instance.
+	Reports Reports
+	ID      string
+}
+
+// ShownKey returns a key, a client's address or a user's name as log lines, pages, messages and traces show
 // it: unchanged, or with privacy: hash as a keyed hash, the same at all instances of a fleet. "" stays "".
-func (s *Server) shownKey(key string) string {
-	of := s.salt.Load()
+func (p *Privacy) ShownKey(key string) string {
+	of := p.salt.Load()
 	if of == nil || key == "" {
 		return key
 	}
 	return of.hash(key)
 }
 
-// shownAddress is shownKey for the address of a connection, without its port if it is hashed.
-func (s *Server) shownAddress(remote string) string {
+// ShownAddress is ShownKey for the address of a connection, without its port if it is hashed.
+func (p *Privacy) ShownAddress(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
-	if err != nil || s.salt.Load() == nil {
+	if err != nil || p.salt.Load() == nil {
 		return remote
 	}
-	return s.shownKey(host)
+	return p.ShownKey(host)
 }
 
-// hideAddresses replaces the addresses in a line of net/http, if they are to be hashed.
-func (s *Server) hideAddresses(line string) string {
-	if s.salt.Load() == nil {
+// HideAddresses replaces the addresses in a line of net/http, if they are to be hashed.
+func (p *Privacy) HideAddresses(line string) string {
+	if p.salt.Load() == nil {
 		return line
 	}
-	return addressInLine.ReplaceAllStringFunc(line, s.shownAddress)
+	return addressInLine.ReplaceAllStringFunc(line, p.ShownAddress)
 }
 
 // addressInLine matches addresses with their port, as net writes them.
@@ -86,37 +103,38 @@ const (
 	saltKnownEvery   = time.Minute
 )
 
-// shareSalt adopts the fleet's salt, or makes its own the fleet's, and reports whether all instances have it
+// ShareSalt adopts the fleet's salt, or makes its own the fleet's, and reports whether all instances have it
 // now.
-func (s *Server) shareSalt(ctx context.Context) bool {
+func (p *Privacy) ShareSalt(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, saltTimeout)
 	defer cancel()
-	shared, err := s.tryShareSalt(ctx)
+	shared, err := p.tryShareSalt(ctx)
 	if err != nil && ctx.Err() == nil {
-		s.sampled.failure("the salt of privacy: hash cannot be shared; this instance hashes keys by its own", err)
+		p.sampled.Failure("the salt of privacy: hash cannot be shared; this instance hashes keys by its own", err)
 	}
 	return shared
 }
 
-func (s *Server) tryShareSalt(ctx context.Context) (shared bool, err error) {
-	parts, err := s.reports.Reported(ctx, saltReport)
+func (p *Privacy) tryShareSalt(ctx context.Context) (shared bool, err error) {
+	parts, err := p.Reports.Reported(ctx, saltReport)
 	if err != nil {
 		return false, err
 	}
-	mine := s.salt.Load().secret
+	mine := p.salt.Load().secret
 	if there := parts[saltPart]; len(there) == len(mine) {
 		if mine != [sha256.Size]byte(there) {
 			mine = [sha256.Size]byte(there)
-			s.salt.Store(&salt{secret: mine})
+			p.salt.Store(&salt{secret: mine})
 		}
-	} else if claimed, err := s.reports.Claim(ctx, saltReport, s.id, 10*saltTimeout); err != nil || !claimed {
+	} else if claimed, err := p.Reports.Claim(ctx, saltReport, p.ID, 10*saltTimeout); err != nil || !claimed {
 		return false, err
 	}
-	err = s.reports.Report(ctx, saltReport, saltPart, mine[:], saltKept) // again, so that it is kept
+	err = p.Reports.Report(ctx, saltReport, saltPart, mine[:], saltKept) // again, so that it is kept
 	return err == nil, err
 }
 
-func (s *Server) followSalt(ctx context.Context) {
+// FollowSalt calls ShareSalt from time to time, until ctx ends.
+func (p *Privacy) FollowSalt(ctx context.Context) {
 	next := time.NewTimer(saltUnknownEvery)
 	defer next.Stop()
 	for {
@@ -126,7 +144,7 @@ func (s *Server) followSalt(ctx context.Context) {
 		case <-next.C:
 		}
 		wait := saltUnknownEvery
-		if s.shareSalt(ctx) {
+		if p.ShareSalt(ctx) {
 			wait = saltKnownEvery
 		}
 		next.Reset(wait)

@@ -1,7 +1,8 @@
-package server
+package watch
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -12,9 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/reports"
-	"github.com/stintdev/stint/server/rules"
 )
 
 // awayReports fail while away, and can be flushed.
@@ -40,18 +39,10 @@ func (a *awayReports) Claim(ctx context.Context, name, who string, keep time.Dur
 	return a.there.Load().Claim(ctx, name, who, keep)
 }
 
-func newHashing(t *testing.T, log io.Writer, r Reports) *Server {
-	t.Helper()
-	set, err := rules.Parse("rules.yaml", []byte("rules: []\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.NewTextHandler(log, nil))}
-	c.Settings.HashKeys = true
-	s := New(c)
-	t.Cleanup(s.Close)
-	s.reports = r
-	return s
+func newHashing(log io.Writer, r Reports) *Privacy {
+	p := New(Options{Log: slog.New(slog.NewTextHandler(log, nil)), HashKeys: true}).Privacy
+	p.Reports, p.ID = r, rand.Text()
+	return p
 }
 
 // All instances hash a key alike, soon after they can reach each other, and go on so after the
@@ -63,24 +54,24 @@ func TestShownKey(t *testing.T) {
 		var memory atomic.Pointer[reports.Memory]
 		memory.Store(new(reports.Memory))
 		shared := &awayReports{there: &memory}
-		first := newHashing(t, io.Discard, shared)
+		first := newHashing(io.Discard, shared)
 		var log lockedBuffer
 		later := &awayReports{there: &memory}
 		later.away.Store(true)
-		second := newHashing(t, &log, later)
-		for _, s := range []*Server{first, second} {
-			s.shareSalt(ctx)
-			go s.followSalt(ctx)
+		second := newHashing(&log, later)
+		for _, s := range []*Privacy{first, second} {
+			s.ShareSalt(ctx)
+			go s.FollowSalt(ctx)
 		}
 		const key = "192.0.2.1"
-		agreed := first.shownKey(key)
-		if !regexp.MustCompile(`^h:[0-9a-f]{16}$`).MatchString(agreed) || agreed != first.shownKey(key) || agreed == first.shownKey("192.0.2.2") {
+		agreed := first.ShownKey(key)
+		if !regexp.MustCompile(`^h:[0-9a-f]{16}$`).MatchString(agreed) || agreed != first.ShownKey(key) || agreed == first.ShownKey("192.0.2.2") {
 			t.Errorf("shown as %q", agreed)
 		}
-		if got := second.shownKey(key); got == agreed || !strings.HasPrefix(got, "h:") {
+		if got := second.ShownKey(key); got == agreed || !strings.HasPrefix(got, "h:") {
 			t.Errorf("an instance alone shows %q", got)
 		}
-		if first.shownKey("") != "" {
+		if first.ShownKey("") != "" {
 			t.Error("nothing has a hash")
 		}
 		if n := strings.Count(log.String(), "salt"); n != 1 {
@@ -88,20 +79,20 @@ func TestShownKey(t *testing.T) {
 		}
 		later.away.Store(false)
 		time.Sleep(2 * time.Second)
-		if got := second.shownKey(key); got != agreed {
+		if got := second.ShownKey(key); got != agreed {
 			t.Errorf("%q at one instance, %q at the other", agreed, got)
 		}
 		memory.Store(new(reports.Memory)) // flushed
 		time.Sleep(2 * time.Minute)
-		third := newHashing(t, io.Discard, shared)
-		if !third.shareSalt(ctx) || third.shownKey(key) != agreed || second.shownKey(key) != agreed {
-			t.Errorf("after the store was flushed: %q and %q, before %q", third.shownKey(key), second.shownKey(key), agreed)
+		third := newHashing(io.Discard, shared)
+		if !third.ShareSalt(ctx) || third.ShownKey(key) != agreed || second.ShownKey(key) != agreed {
+			t.Errorf("after the store was flushed: %q and %q, before %q", third.ShownKey(key), second.ShownKey(key), agreed)
 		}
 		stop()
 		synctest.Wait()
 		time.Sleep(29 * 24 * time.Hour)
-		fourth := newHashing(t, io.Discard, shared)
-		if fourth.shareSalt(t.Context()); fourth.shownKey(key) != agreed {
+		fourth := newHashing(io.Discard, shared)
+		if fourth.ShareSalt(t.Context()); fourth.ShownKey(key) != agreed {
 			t.Error("the salt was not kept for a month")
 		}
 	})
@@ -113,14 +104,14 @@ func TestShownKeyStart(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		shared := new(reports.Memory)
-		all := make([]*Server, 16)
+		all := make([]*Privacy, 16)
 		for i := range all {
-			all[i] = newHashing(t, io.Discard, shared)
-			go all[i].followSalt(ctx)
+			all[i] = newHashing(io.Discard, shared)
+			go all[i].FollowSalt(ctx)
 		}
 		time.Sleep(3 * saltUnknownEvery)
 		for _, s := range all {
-			if s.shownKey("ann") != all[0].shownKey("ann") {
+			if s.ShownKey("ann") != all[0].ShownKey("ann") {
 				t.Fatal("two instances show a key in two ways")
 			}
 		}
@@ -129,7 +120,7 @@ func TestShownKeyStart(t *testing.T) {
 
 // Without the setting, keys are shown as they are.
 func TestShownKeyPlain(t *testing.T) {
-	if got := new(Server).shownKey("ann"); got != "ann" {
+	if got := new(Privacy).ShownKey("ann"); got != "ann" {
 		t.Error(got)
 	}
 }

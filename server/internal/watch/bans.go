@@ -1,4 +1,4 @@
-package server
+package watch
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// bans are the running bans that penalties imposed through this instance. Each ban is imposed through one
+// Bans are the running bans that penalties imposed through this instance. Each ban is imposed through one
 // instance, so the sum over a fleet is the total, except for bans of instances that were restarted.
 //
 // Keys are stored as hashes, because clients choose their length.
-type bans struct {
+type Bans struct {
 	mu    sync.Mutex
 	seed  maphash.Seed
 	ends  map[uint64]banned
@@ -26,26 +26,26 @@ type banned struct {
 	end  int64 // µs since 1970
 }
 
-func (b *bans) hash(rule, key string) uint64 {
+func (b *Bans) hash(rule, key string) uint64 {
 	return maphash.Comparable(b.seed, [2]string{rule, key})
 }
 
 // decided is for watcher.
-func (b *bans) decided(_ context.Context, e event) {
+func (b *Bans) decided(_ context.Context, e event) {
 	if key, began := e.BeganBan(); began {
 		b.impose(e.Rule.Name, key, e.BanLeft)
 	}
 }
 
 // violated is for watcher.
-func (b *bans) violated(_ context.Context, v violation) {
+func (b *Bans) violated(_ context.Context, v violation) {
 	if v.Decision.Outcome == stint.Banned {
 		b.impose(v.Rule.Name, v.Ask.Key, v.Decision.BanLeft)
 	}
 }
 
 // impose records that a key was banned under a rule's penalty.
-func (b *bans) impose(rule, key string, left time.Duration) {
+func (b *Bans) impose(rule, key string, left time.Duration) {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,7 +60,8 @@ func (b *bans) impose(rule, key string, left time.Duration) {
 	}
 }
 
-func (b *bans) lift(rule, key string) {
+// Lift forgets a ban.
+func (b *Bans) Lift(rule, key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ends != nil {
@@ -68,7 +69,7 @@ func (b *bans) lift(rule, key string) {
 	}
 }
 
-func (b *bans) sweep(now time.Time) {
+func (b *Bans) sweep(now time.Time) {
 	b.swept = now
 	for k, ban := range b.ends {
 		if ban.end <= now.UnixMicro() {
@@ -77,8 +78,8 @@ func (b *bans) sweep(now time.Time) {
 	}
 }
 
-// count returns the number of running bans by rule.
-func (b *bans) count() map[string]int {
+// Count returns the number of running bans by rule.
+func (b *Bans) Count() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sweep(time.Now())
@@ -89,9 +90,9 @@ func (b *bans) count() map[string]int {
 	return n
 }
 
-// running is the number of bans, including those that ended in the last 5 seconds. It looks
+// Running is the number of bans, including those that ended in the last 5 seconds. It looks
 // at each ban only every 5 seconds, so it can be called often.
-func (b *bans) running() int64 {
+func (b *Bans) Running() int64 {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,4 +1,4 @@
-package server
+package watch
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/internal/decide"
@@ -16,12 +14,12 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// refusalLog logs refusals, and decisions without the store. Clients can cause any number of them, so each
+// Refusals logs refusals, and decisions without the store. Clients can cause any number of them, so each
 // rule logs only the first few in a second, and counts the others in one line. Refusals by the blocklist, by
 // bans of networks and by the limit of a Limiter share one count.
 //
 // It may be used from many goroutines at once.
-type refusalLog struct {
+type Refusals struct {
 	to    *slog.Logger
 	shown func(key string) string
 	most  uint32    // lines a second for each rule; 0: none
@@ -67,7 +65,7 @@ func (c *lineCount) take(part, most uint32) bool {
 }
 
 // take reports whether a line of r may be logged at now. If not, it counts a refusal of kind k.
-func (l *refusalLog) take(r *ruleLines, now time.Duration, k Kind) bool {
+func (l *Refusals) take(r *ruleLines, now time.Duration, k kind.Kind) bool {
 	second := uint32(now / time.Second)
 	if r.refusals.take(second, l.most) && l.all.take(second, refusalRules*l.most) {
 		return true
@@ -80,7 +78,7 @@ func (l *refusalLog) take(r *ruleLines, now time.Duration, k Kind) bool {
 }
 
 // levelOf is the level of a line about a refusal of kind k.
-func levelOf(k Kind) slog.Level {
+func levelOf(k kind.Kind) slog.Level {
 	if k == kind.Warned || k == kind.Banned {
 		return slog.LevelWarn
 	}
@@ -88,7 +86,7 @@ func levelOf(k Kind) slog.Level {
 }
 
 // flush logs how many refusals of r had no line, if there were any.
-func (l *refusalLog) flush(r *ruleLines) {
+func (l *Refusals) flush(r *ruleLines) {
 	r.armed.Store(false) // before the counts are read, so that none is missed
 	attrs := make([]slog.Attr, 0, 1+len(r.unlogged))
 	if r.rule != "" {
@@ -101,22 +99,22 @@ func (l *refusalLog) flush(r *ruleLines) {
 			continue
 		}
 		any = true
-		attrs = append(attrs, slog.Int64(Kind(i).String(), n))
-		level = max(level, levelOf(Kind(i)))
+		attrs = append(attrs, slog.Int64(kind.Kind(i).String(), n))
+		level = max(level, levelOf(kind.Kind(i)))
 	}
 	if any {
 		l.to.LogAttrs(context.Background(), level, "more refusals", attrs...)
 	}
 }
 
-// flushAll calls flush for all rules of a set.
-func (l *refusalLog) flushAll(set *served) {
+// FlushAll calls flush for all rules of a set.
+func (l *Refusals) FlushAll(set *Served) {
 	l.flush(&l.noRule)
 	set.counters.all(func(_ *rules.Rule, c *ruleCounter) { l.flush(&c.lines) })
 }
 
 // decided is for watcher: it logs a refusal, and a decision without the store.
-func (l *refusalLog) decided(ctx context.Context, t event) {
+func (l *Refusals) decided(ctx context.Context, t event) {
 	if l.most == 0 || t.Err != nil {
 		return
 	}
@@ -139,19 +137,19 @@ func (l *refusalLog) decided(ctx context.Context, t event) {
 	}
 }
 
-func (l *refusalLog) degradedAttrs(t *decide.Request) []slog.Attr {
+func (l *Refusals) degradedAttrs(t *decide.Request) []slog.Attr {
 	attrs := []slog.Attr{slog.String("by", t.By.String()), slog.String("outcome", t.Kind.String())}
 	if t.Rule != nil {
 		attrs = append(attrs, slog.String("rule", t.Rule.Name))
 	}
-	if key := l.key(t.Key); key != "" {
+	if key := l.Key(t.Key); key != "" {
 		attrs = append(attrs, slog.String("key", key))
 	}
 	return attrs
 }
 
 // refusalAttrs are the fields of a refusal that are known.
-func (l *refusalLog) refusalAttrs(t *decide.Request) []slog.Attr {
+func (l *Refusals) refusalAttrs(t *decide.Request) []slog.Attr {
 	attrs := append(make([]slog.Attr, 0, 20), slog.String("outcome", t.Kind.String()))
 	add := func(name, text string) {
 		if text != "" {
@@ -162,10 +160,10 @@ func (l *refusalLog) refusalAttrs(t *decide.Request) []slog.Attr {
 		add("rule", t.Rule.Name)
 	}
 	if t.By != stint.ByInstance { // which counts all requests as one
-		add("key", l.key(t.Key))
+		add("key", l.Key(t.Key))
 	}
 	if t.List != rules.Unlisted {
-		add("entry", loggable(t.Entry.String()))
+		add("entry", Loggable(t.Entry.String()))
 	}
 	if t.Limit != nil {
 		cost, limit := t.Wanted()
@@ -178,29 +176,29 @@ func (l *refusalLog) refusalAttrs(t *decide.Request) []slog.Attr {
 		}
 	}
 	if t.Kind != kind.Blocked {
-		add("retry_after", loggedWait(t.RetryAfter))
+		add("retry_after", LoggedWait(t.RetryAfter))
 	}
 	if t.Violations > 0 {
 		attrs = append(attrs, slog.Int64("violations", t.Violations))
 	}
 	if t.Kind == kind.Banned {
-		add("ban_left", loggedWait(t.BanLeft))
+		add("ban_left", LoggedWait(t.BanLeft))
 	}
 	add("by", decide.SayBy(&t.Decision))
-	add("client", l.client(t.In.Addr()))
-	add("operation", loggable(t.In.What()))
+	add("client", l.Client(t.In.Addr()))
+	add("operation", Loggable(t.In.What()))
 	if r := t.In.Request; r != nil {
-		add("method", loggable(r.Method))
-		add("host", loggable(r.Host))
-		add("path", loggable(r.Path))
-		add("request_id", requestID(r.Header["X-Request-Id"]))
+		add("method", Loggable(r.Method))
+		add("host", Loggable(r.Host))
+		add("path", Loggable(r.Path))
+		add("request_id", RequestID(r.Header["X-Request-Id"]))
 	}
 	add("decision", t.ID)
 	return attrs
 }
 
 // violated is for watcher.
-func (l *refusalLog) violated(ctx context.Context, v violation) {
+func (l *Refusals) violated(ctx context.Context, v violation) {
 	c := v.set.counters.of(v.Rule)
 	if l.most == 0 || c == nil {
 		return
@@ -211,11 +209,11 @@ func (l *refusalLog) violated(ctx context.Context, v violation) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("outcome", k.String()), slog.String("rule", v.Rule.Name), slog.String("key", l.key(v.Ask.Key)),
+		slog.String("outcome", k.String()), slog.String("rule", v.Rule.Name), slog.String("key", l.Key(v.Ask.Key)),
 		slog.Int("status", v.Status), slog.Int64("violations", v.Decision.Violations),
 	}
 	if k == kind.Banned {
-		attrs = append(attrs, slog.String("ban_left", loggedWait(v.Decision.BanLeft)))
+		attrs = append(attrs, slog.String("ban_left", LoggedWait(v.Decision.BanLeft)))
 	}
 	if v.ID != "" {
 		attrs = append(attrs, slog.String("decision", v.ID))
@@ -223,52 +221,19 @@ func (l *refusalLog) violated(ctx context.Context, v violation) {
 	l.to.LogAttrs(ctx, level, "violation by a response", attrs...)
 }
 
-// key is a key for a line. The parts of a list are separated by commas.
-func (l *refusalLog) key(key string) string {
+// Key is a key for a line. The parts of a list are separated by commas.
+func (l *Refusals) Key(key string) string {
 	if shown := l.shown(key); shown != key {
 		return shown // hashed
 	}
 	parts, _ := rules.Key(key).Parts()
-	return loggable(strings.Join(parts, ", "))
+	return Loggable(strings.Join(parts, ", "))
 }
 
-// client is the address of a client for a line; empty: unknown.
-func (l *refusalLog) client(addr netip.Addr) string {
+// Client is the address of a client for a line; empty: unknown.
+func (l *Refusals) Client(addr netip.Addr) string {
 	if !addr.IsValid() {
 		return ""
 	}
 	return l.shown(addr.String())
-}
-
-// requestID is the ID that a client or a proxy gave a request. lines are the header's lines.
-func requestID(lines []string) string {
-	if len(lines) != 1 {
-		return ""
-	}
-	return loggable(lines[0])
-}
-
-// loggedWait is a wait for a line, in ms from one second on.
-func loggedWait(d time.Duration) string {
-	switch {
-	case d == stint.Never:
-		return "never"
-	case d >= time.Second:
-		d = d.Round(time.Millisecond)
-	}
-	return d.String()
-}
-
-// loggable returns text from a request for a line of any Handler: not long, and with printable characters
-// only, so nothing ends a line or moves a terminal's cursor. Other text is escaped as by shown.
-func loggable(text string) string {
-	if len(text) > longestShown || !utf8.ValidString(text) {
-		return shown(text)
-	}
-	for _, c := range text {
-		if !unicode.IsPrint(c) {
-			return shown(text)
-		}
-	}
-	return text
 }

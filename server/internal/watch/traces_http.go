@@ -1,4 +1,4 @@
-package server
+package watch
 
 import (
 	"bufio"
@@ -11,8 +11,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/stintdev/stint/server/config"
 )
 
 // carrier is the headers of a request for package propagation. Several lines of one name are
@@ -31,8 +29,8 @@ func callerOf(r *http.Request) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier{r.Header}))
 }
 
-// pass makes the span of ctx the caller that h names. If ctx has no span, h stays as it is.
-func (t *tracing) pass(ctx context.Context, h http.Header) {
+// Pass makes the span of ctx the caller that h names. If ctx has no span, h stays as it is.
+func (t *Tracing) Pass(ctx context.Context, h http.Header) {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return
 	}
@@ -41,9 +39,9 @@ func (t *tracing) pass(ctx context.Context, h http.Header) {
 	propagation.TraceContext{}.Inject(ctx, carrier{h})
 }
 
-// requests makes a span for each request, named after next's listener or endpoint. If believed is nil or
+// Requests makes a span for each request, named after next's listener or endpoint. If believed is nil or
 // returns true, the span continues the trace that the request names; else it begins a trace, with a link.
-func (t *tracing) requests(name string, believed func(*http.Request) bool, next http.Handler) http.Handler {
+func (t *Tracing) Requests(name string, believed func(*http.Request) bool, next http.Handler) http.Handler {
 	if t == nil {
 		return next
 	}
@@ -64,7 +62,7 @@ func (t *tracing) requests(name string, believed func(*http.Request) bool, next 
 	})
 }
 
-func (t *tracing) startRequest(name string, believed func(*http.Request) bool, r *http.Request) (context.Context, trace.Span) {
+func (t *Tracing) startRequest(name string, believed func(*http.Request) bool, r *http.Request) (context.Context, trace.Span) {
 	ctx := r.Context()
 	if trace.SpanContextFromContext(ctx).IsValid() { // of the program around Server.Wrap
 		return t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindInternal))
@@ -82,20 +80,16 @@ func (t *tracing) startRequest(name string, believed func(*http.Request) bool, r
 }
 
 // endRequest ends the span of a request. returned: its handler did not panic.
-func (t *tracing) endRequest(span trace.Span, r *http.Request, w *tracedWriter, returned bool) {
+func (t *Tracing) endRequest(span trace.Span, r *http.Request, w *tracedWriter, returned bool) {
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	span.SetAttributes(
 		attribute.String("http.request.method", methodName(r.Method)),
-		attribute.String("url.path", shown(path)),
-		attribute.String("server.address", shown(r.Host)),
+		attribute.String("url.path", Shown(path)),
+		attribute.String("server.address", Shown(r.Host)),
 		attribute.String("network.protocol.version", strings.TrimPrefix(r.Proto, "HTTP/")),
 	)
-	if x := exchangeOf(r); x != nil {
-		route := x.pattern
-		if x.route != nil {
-			route = x.route.String()
-		}
-		if route != "" {
+	if t.Route != nil {
+		if route := t.Route(r); route != "" {
 			span.SetAttributes(attribute.String("http.route", route))
 		}
 	}
@@ -112,20 +106,20 @@ func (t *tracing) endRequest(span trace.Span, r *http.Request, w *tracedWriter, 
 	span.End()
 }
 
-// startUpstream starts the span of a request to an upstream, and returns nil if there is none.
-func (t *tracing) startUpstream(ctx context.Context, route *config.Route, r *http.Request) (context.Context, trace.Span) {
+// StartUpstream starts the span of a request to the upstream at host, and returns nil if there is none.
+func (t *Tracing) StartUpstream(ctx context.Context, host string, r *http.Request) (context.Context, trace.Span) {
 	ctx, span := t.start(ctx, "upstream", trace.SpanKindClient)
 	if span != nil {
 		span.SetAttributes(
 			attribute.String("http.request.method", methodName(r.Method)),
-			attribute.String("server.address", route.Upstream.Host),
+			attribute.String("server.address", host),
 		)
 	}
 	return ctx, span
 }
 
-// answered adds the status of an upstream's response to its span.
-func (t *tracing) answered(r *http.Response) {
+// Answered adds the status of an upstream's response to its span.
+func (t *Tracing) Answered(r *http.Response) {
 	if t == nil {
 		return
 	}
@@ -136,8 +130,8 @@ func (t *tracing) answered(r *http.Response) {
 	}
 }
 
-// failed records in the span of a request to an upstream that there was no response.
-func (t *tracing) failed(ctx context.Context) {
+// Failed records in the span of a request to an upstream that there was no response.
+func (t *Tracing) Failed(ctx context.Context) {
 	if t != nil {
 		trace.SpanFromContext(ctx).SetStatus(codes.Error, "")
 	}
@@ -151,10 +145,6 @@ func methodName(method string) string {
 	}
 	return "_OTHER"
 }
-
-// believesCaller reports whether r comes from a trusted proxy, so that it may say which trace
-// it belongs to.
-func (s *Server) believesCaller(r *http.Request) bool { return s.clients().Believes(r) }
 
 // tracedWriter keeps the final status of a response. It has the optional methods that handlers
 // of programs look for (Server.Wrap).

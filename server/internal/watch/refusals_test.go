@@ -1,4 +1,4 @@
-package server
+package watch
 
 import (
 	"bytes"
@@ -41,10 +41,10 @@ func (l *lockedBuffer) String() string {
 // in a count, once.
 func TestRefusalCountsConcurrently(t *testing.T) {
 	var log lockedBuffer
-	l := &refusalLog{to: slog.New(slog.NewTextHandler(&log, nil)), shown: func(key string) string { return key }, most: 3}
+	l := &Refusals{to: slog.New(slog.NewTextHandler(&log, nil)), shown: func(key string) string { return key }, most: 3}
 	rule := &rules.Rule{Name: "one"}
 	counters := ruleCounters{rules: map[*rules.Rule]*ruleCounter{rule: {lines: ruleLines{rule: "one"}}}}
-	set := &served{counters: counters}
+	set := &Served{counters: counters}
 	const goroutines, each = 8, 20_000
 	var all sync.WaitGroup
 	for range goroutines {
@@ -61,7 +61,7 @@ func TestRefusalCountsConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	l.flushAll(set)
+	l.FlushAll(set)
 	sum := strings.Count(log.String(), "msg=refused")
 	for _, m := range regexp.MustCompile(`limited=(\d+)`).FindAllStringSubmatch(log.String(), -1) {
 		n, _ := strconv.Atoi(m[1])
@@ -93,7 +93,7 @@ func FuzzLoggable(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got := loggable(text)
+		got := Loggable(text)
 		if len(got) > 6*longestShown+3 || !utf8.ValidString(got) || strings.IndexFunc(got, func(c rune) bool { return !unicode.IsPrint(c) }) >= 0 {
 			t.Errorf("%q becomes %q", text, got)
 		}
@@ -107,7 +107,7 @@ func TestLoggedWait(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", time.Microsecond: "1µs", 999*time.Millisecond + 1500: "999.0015ms", 1234567891: "1.235s", 30 * time.Minute: "30m0s", stint.Never: "never",
 	} {
-		if got := loggedWait(d); got != want {
+		if got := LoggedWait(d); got != want {
 			t.Errorf("%d is %s, want %s", d, got, want)
 		}
 	}

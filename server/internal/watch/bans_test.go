@@ -1,4 +1,4 @@
-package server
+package watch
 
 import (
 	"runtime"
@@ -18,21 +18,21 @@ const bytesOfBan = 128
 // by it than one with short ones, and lifting still finds each.
 func TestBytesOfBans(t *testing.T) {
 	long := strings.Repeat("k", stint.MaxKey-10)
-	var b bans
+	var b Bans
 	before := heapInUse()
 	for i := range 2 * config.MaxCountedBans {
 		b.impose("login", long+strconv.Itoa(i), time.Hour)
 	}
-	if n := b.count()["login"]; n != config.MaxCountedBans {
+	if n := b.Count()["login"]; n != config.MaxCountedBans {
 		t.Fatalf("%d bans", n)
 	}
 	if each := (heapInUse() - before) / config.MaxCountedBans; each > bytesOfBan {
 		t.Errorf("%d bytes a ban, want at most %d", each, bytesOfBan)
 	}
-	b.lift("logi", "n"+long+"0")
-	b.lift("login", long+"0")
-	b.lift("login", long+"0")
-	if n := b.count()["login"]; n != config.MaxCountedBans-1 {
+	b.Lift("logi", "n"+long+"0")
+	b.Lift("login", long+"0")
+	b.Lift("login", long+"0")
+	if n := b.Count()["login"]; n != config.MaxCountedBans-1 {
 		t.Errorf("%d bans after one was lifted", n)
 	}
 	runtime.KeepAlive(&b)

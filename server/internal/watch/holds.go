@@ -1,4 +1,4 @@
-package server
+package watch
 
 import (
 	"sync/atomic"
@@ -29,7 +29,7 @@ var (
 	unitKinds   = [...]string{"held", "used", "excess"}
 )
 
-func (m *metrics) holdsOf(r *rules.Rule) *holdCounters {
+func (m *Metrics) holdsOf(r *rules.Rule) *holdCounters {
 	ended := func(i int) prometheus.Counter { return m.holdsEnded.WithLabelValues(r.Name, holdResults[i]) }
 	units := func(i int) prometheus.Counter { return m.holdUnits.WithLabelValues(r.Name, unitKinds[i]) }
 	return &holdCounters{
@@ -40,7 +40,7 @@ func (m *metrics) holdsOf(r *rules.Rule) *holdCounters {
 	}
 }
 
-func (m *metrics) forgetHolds(rule string) {
+func (m *Metrics) forgetHolds(rule string) {
 	m.holds.DeleteLabelValues(rule)
 	for _, result := range holdResults {
 		m.holdsEnded.DeleteLabelValues(rule, result)
@@ -110,11 +110,11 @@ func (c *holdCounters) responseRead(status int, known bool) (never bool) {
 // holdsByName has the counters of the rules that hold units.
 type holdsByName map[string]*holdCounters
 
-// now is how many requests in flight hold something, by rule.
-func (c holdsByName) now() map[string]int64 {
+// HoldsNow is how many requests in flight hold something, by rule.
+func (c *Served) HoldsNow() map[string]int64 {
 	var all map[string]int64
 	var read dto.Metric
-	for rule, counters := range c {
+	for rule, counters := range c.holds {
 		if counters.now.Write(&read) == nil && read.Gauge.GetValue() > 0 {
 			if all == nil {
 				all = map[string]int64{}
@@ -125,9 +125,9 @@ func (c holdsByName) now() map[string]int64 {
 	return all
 }
 
-// settled counts a settlement by a caller of the check API. Its hold is not in the gauge: it does
+// Settled counts a settlement by a caller of the check API. Its hold is not in the gauge: it does
 // not belong to an instance.
-func (c holdsByName) settled(h *checkHold, calls []stint.HoldCall) {
+func (c *Served) Settled(calls []stint.HoldCall) {
 	type end struct{ found, failed bool }
 	ends := map[string]end{} // by rule
 	for i := range calls {
@@ -136,11 +136,11 @@ func (c holdsByName) settled(h *checkHold, calls []stint.HoldCall) {
 		e := ends[rule]
 		ends[rule] = end{e.found || call.Found, e.failed || call.Err != nil}
 		if call.Found && rules.IsBudget(call.Limit) {
-			c[rule].cost(h.asks[i].units, call.Cost)
+			c.holds[rule].cost(call.Units, call.Cost)
 		}
 	}
 	for rule, e := range ends {
-		switch counters := c[rule]; {
+		switch counters := c.holds[rule]; {
 		case counters == nil: // the rule is gone
 		case e.found:
 			counters.settled.Inc()
@@ -151,7 +151,7 @@ func (c holdsByName) settled(h *checkHold, calls []stint.HoldCall) {
 }
 
 // Charged is for decide.Watcher: it counts the charges without a hold among calls.
-func (c *served) Charged(calls []stint.HoldCall) {
+func (c *Served) Charged(calls []stint.HoldCall) {
 	for i := range calls {
 		if call := &calls[i]; call.Action == stint.HoldCharge && call.Err == nil && rules.IsBudget(call.Limit) {
 			c.holds[decide.RuleOf(call.Limit)].cost(0, call.Cost)
@@ -160,21 +160,21 @@ func (c *served) Charged(calls []stint.HoldCall) {
 }
 
 // Held is for decide.Watcher.
-func (c *served) Held(r *rules.Rule) { c.counters.of(r).holds.begun() }
+func (c *Served) Held(r *rules.Rule) { c.counters.of(r).holds.begun() }
 
 // Released is for decide.Watcher.
-func (c *served) Released(r *rules.Rule, tookPlace, lost bool) {
+func (c *Served) Released(r *rules.Rule, tookPlace, lost bool) {
 	c.counters.of(r).holds.ended(tookPlace, lost)
 }
 
 // Cost is for decide.Watcher.
-func (c *served) Cost(r *rules.Rule, held, cost int64) { c.counters.of(r).holds.cost(held, cost) }
+func (c *Served) Cost(r *rules.Rule, held, cost int64) { c.counters.of(r).holds.cost(held, cost) }
 
 // CostRead is for decide.Watcher.
-func (c *served) CostRead(r *rules.Rule, status int, known bool) {
+func (c *Served) CostRead(r *rules.Rule, status int, known bool) {
 	counters := c.counters.of(r).holds
 	if counters.responseRead(status, known) {
-		c.of.foundUnread(r)
+		c.foundUnread(r)
 	}
 	if !known {
 		counters.costUnknown()

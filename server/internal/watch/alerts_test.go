@@ -1,11 +1,12 @@
-package server
+package watch
 
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/alerts"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -20,12 +21,12 @@ func usageCases(t testing.TB) map[string]func() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := New(Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.DiscardHandler)})
-		t.Cleanup(s.Close)
-		rule := s.Rules().Rules[0]
-		w := usageWatcher{alerts: s.alerts}
-		e := event{Event: decide.Event{Request: &decide.Request{Verdict: Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}}, set: s.set.Load()}
-		cases[name] = func() { w.decided(t.Context(), e) }
+		w := New(Options{Log: slog.New(slog.DiscardHandler)})
+		served := w.Install(set, nil)
+		rule := set.Rules[0]
+		of := usageWatcher{alerts: alerts.New(alerts.Options{Rules: func() *rules.Set { return set }, Now: time.Now})}
+		e := event{Event: decide.Event{Request: &decide.Request{Verdict: decide.Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}}, set: served}
+		cases[name] = func() { of.decided(t.Context(), e) }
 		cases[name]()
 	}
 	return cases
