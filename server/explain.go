@@ -61,7 +61,7 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 		t.MaxDelay = s.settings.MaxDelay
 	}
 	e := new(rules.Explanation)
-	if t.Plan(ctx, unwatched(set), &rules.Matches{Explanation: e}, time.Time{}, s.settings.AllowAmbiguous); t.Err != nil {
+	if t.Plan(ctx, unwatched(set), &rules.Plan{Explanation: e}, time.Time{}, s.settings.AllowAmbiguous); t.Err != nil {
 		return nil, t.Err
 	}
 	x := &explanation{}

@@ -195,7 +195,7 @@ func TestExplainIsOfOneInstant(t *testing.T) {
 					p.do(step)
 					continue
 				}
-				var plan rules.Matches
+				var plan rules.Plan
 				if p.s.Rules().Asks(in, &plan) == nil {
 					meanwhile[1+i%5] = func() { exhaust(t, memory, plan.Asks) }
 				}

@@ -132,8 +132,8 @@ var heldIn = map[string]string{
 	"fleet.ledger.debts":      "spent while the store is away",
 	"offenders.shard.b":       "requests whose offenders are not counted yet",
 	"recent.segment.text":     "recent requests",
-	"watch.Bans.ends":        "bans, for the metric",
-	"watch.banned.rule":      "bans, for the metric",
+	"watch.Bans.ends":         "bans, for the metric",
+	"watch.banned.rule":       "bans, for the metric",
 }
 
 // What clients make grow is in the sum of memory that an instance reports: whatever field of

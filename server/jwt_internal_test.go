@@ -72,7 +72,7 @@ func whose(t testing.TB, s *Server, header ...string) string {
 
 func countedBy(t testing.TB, s *Server, in *rules.Input) string {
 	t.Helper()
-	var m rules.Matches
+	var m rules.Plan
 	if err := s.Rules().Asks(in, &m); err != nil {
 		return err.Error()
 	}

@@ -49,7 +49,7 @@ func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adm
 		s.watch.Sampled.Failure("the fleet's offenders cannot be read; this instance shows its own", err)
 	}
 	j := adminapi.Offenders{
-		Of: offenders.Ofs[q.Of], By: offenders.Bys[q.By], Since: r.Since,
+		Of: offenders.Dimensions[q.Of], By: offenders.Weights[q.By], Since: r.Since,
 		Total: r.Total, Instances: r.Instances, Offenders: []adminapi.Offender{},
 	}
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adm
 
 // offender is an offender as shown, without its count. ok is false if the name is not an offender's: another
 // program may have written to the store.
-func (s *Server) offender(of offenders.Of, name string) (o adminapi.Offender, ok bool) {
+func (s *Server) offender(of offenders.Dimension, name string) (o adminapi.Offender, ok bool) {
 	switch of {
 	case offenders.Keys:
 		var k offenders.Key

@@ -137,7 +137,7 @@ func (p *previewed) try(ctx context.Context, s *Server, q *recent.Request, at ti
 type trial struct {
 	set     *decide.Set
 	limiter *stint.Limiter
-	matches rules.Matches
+	matches rules.Plan
 	counts  adminapi.PreviewCounts
 	refused map[string]int64 // by rule
 	err     error            // of what should have been charged or given back

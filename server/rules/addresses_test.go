@@ -48,7 +48,7 @@ rules:
 				t.Errorf("%s is the client %s", client, s.Client(in))
 			}
 			in.Attrs["list"] = int64(1)
-			var m rules.Matches
+			var m rules.Plan
 			if err := s.Asks(in, &m); err != nil || m.List != rules.Blocked {
 				t.Errorf("%s in %s on the blocklist: %v, %v", client, network, m.List, err)
 			}
@@ -115,7 +115,7 @@ descriptors:
 			{Cost: 1, Entries: []rules.Entry{{Key: "masked_remote_address", Value: masked}}},
 			{Cost: 1, Entries: entries},
 		}}}
-		var m rules.Matches
+		var m rules.Plan
 		if err := s.Asks(in, &m); err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestNAT64Prefixes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m rules.Matches
+	var m rules.Plan
 	if err := s.Asks(&rules.Input{Client: addr("203.0.113.9")}, &m); err != nil || m.List != rules.Blocked {
 		t.Errorf("%v, %v", m.List, err)
 	}
@@ -200,7 +200,7 @@ func TestHollowNetworks(t *testing.T) {
 			}
 		}
 		for _, client := range append(spellings, "192.0.2.1") {
-			var m rules.Matches
+			var m rules.Plan
 			if err := s.Asks(&rules.Input{Client: addr(client)}, &m); err != nil || m.List != rules.Unlisted || len(m.Asks) > 0 {
 				t.Errorf("%s holds %s", network, client)
 			}

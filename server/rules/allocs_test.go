@@ -13,7 +13,7 @@ import (
 func TestAllocations(t *testing.T) {
 	for _, n := range []int{1, 100} {
 		s, in := benchSet(t, n), benchInput()
-		var out rules.Matches
+		var out rules.Plan
 		got := testing.AllocsPerRun(200, func() {
 			if err := s.Asks(in, &out); err != nil {
 				t.Fatal(err)
@@ -34,7 +34,7 @@ rules:
   - {name: plain, key: client.ip, limits: [5 per 1m]}
   - {name: tiered, key: client.ip, limits: [5 per 1m], tiers: {silver: {times: 2}, gold: {times: 3}}}`)
 	allocations := func(s *rules.Set) float64 {
-		var out rules.Matches
+		var out rules.Plan
 		return testing.AllocsPerRun(200, func() {
 			if err := s.Asks(benchInput(), &out); err != nil {
 				t.Fatal(err)
@@ -71,7 +71,7 @@ func TestAllocationsOfCalls(t *testing.T) {
 		{call("e", "path=/v1/7"), 0},
 		{call("d", "path=/v1/9x user=ann"), 2},
 	} {
-		var out rules.Matches
+		var out rules.Plan
 		got := testing.AllocsPerRun(200, func() {
 			if err := s.Asks(test.in, &out); err != nil {
 				t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
-// Matches is what Set.Asks finds. The zero Matches is ready for use, and reusing one saves
-// memory. It must not be used from several goroutines at once.
-type Matches struct {
+// Plan is what Set.Asks finds: what to ask the store about a request. The zero Plan is ready for use, and
+// reusing one saves memory. It must not be used from several goroutines at once.
+type Plan struct {
 	// List is the list that decided, and Entry the entry that matched; Asks is empty then. Unlisted: none
 	// did.
 	List  List
@@ -51,7 +51,12 @@ type Matches struct {
 	counted    map[sharedAsk]int // the asks of a call with many descriptors; see sameAsk
 }
 
-func (m *Matches) reset() {
+// Matches is a Plan.
+//
+// Deprecated: use Plan.
+type Matches = Plan
+
+func (m *Plan) reset() {
 	m.clearAsks()
 	m.Spared = nil
 	m.clearDescriptors()
@@ -63,25 +68,25 @@ func (m *Matches) reset() {
 }
 
 // close drops the request's data.
-func (m *Matches) close() {
+func (m *Plan) close() {
 	m.Claims = m.evaluation.found
 	m.evaluation.close()
 }
 
-func (m *Matches) clearAsks() {
+func (m *Plan) clearAsks() {
 	clear(m.Asks)
 	clear(m.Rules)
 	m.Asks, m.Rules = m.Asks[:0], m.Rules[:0]
 }
 
-func (m *Matches) clearDescriptors() {
+func (m *Plan) clearDescriptors() {
 	clear(m.Descriptors)
 	clear(m.GiveBack)
 	clear(m.counted)
 	m.Descriptors, m.GiveBack = m.Descriptors[:0], m.GiveBack[:0]
 }
 
-func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
+func (m *Plan) banned(r *Rule, b *Ban, left time.Duration) {
 	if m.Ban == nil || left > m.BanLeft {
 		m.Ban, m.BanRule, m.BanLeft = b, r, left
 	}
@@ -91,12 +96,12 @@ func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
 // nothing else of in is kept. An error wraps stint.ErrRequest and names the rule and the field for which in
 // is malformed; out is empty then. Rules in shadow mode cause no errors. Several goroutines may call it at
 // once, each with its own out.
-func (s *Set) Asks(in *Input, out *Matches) error {
+func (s *Set) Asks(in *Input, out *Plan) error {
 	return s.AsksContext(context.Background(), in, out)
 }
 
 // AsksContext is Asks, but stops between two rules when ctx ends. The error is the cause then.
-func (s *Set) AsksContext(ctx context.Context, in *Input, out *Matches) error {
+func (s *Set) AsksContext(ctx context.Context, in *Input, out *Plan) error {
 	out.reset()
 	x := out.Explanation
 	if x != nil {
@@ -151,7 +156,7 @@ func (s *Set) AsksContext(ctx context.Context, in *Input, out *Matches) error {
 }
 
 // askAll adds the asks of all rules: the default ones last.
-func (s *Set) askAll(out *Matches) error {
+func (s *Set) askAll(out *Plan) error {
 	applied, err := s.askRules(out, false)
 	if err == nil && out.evaluation.in.Descriptors != nil {
 		var found bool
@@ -169,7 +174,7 @@ func (s *Set) askAll(out *Matches) error {
 }
 
 // askRules adds the asks of the default rules, or of all others; applied: an enforced one applies.
-func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
+func (s *Set) askRules(out *Plan, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
 	for i, r := range s.written() {
 		if r.Mode == Off || r.Default != byDefault {
@@ -204,7 +209,7 @@ func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 }
 
 // asks adds the asks of r, and fills e, if it is not nil, with the reasons.
-func (r *Rule) asks(out *Matches, e *RuleExplanation) (applies bool, err error) {
+func (r *Rule) asks(out *Plan, e *RuleExplanation) (applies bool, err error) {
 	ev := &out.evaluation
 	if r.skipsPreflight(ev.in) {
 		ban, left := r.banOfPreflight(ev)

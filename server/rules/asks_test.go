@@ -36,7 +36,7 @@ func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''
 // asked tells what Asks finds: the list, or each ask as rule=key:cost, or the
 // error.
 func asked(s *rules.Set, in *rules.Input) string {
-	var out rules.Matches
+	var out rules.Plan
 	if err := s.Asks(in, &out); err != nil {
 		if !errors.Is(err, stint.ErrRequest) {
 			return "NOT ErrRequest: " + err.Error()
@@ -108,7 +108,7 @@ rules:
 
 func TestAsksCarryLimitAndPenalty(t *testing.T) {
 	s := one(t, "key: client.ip", "penalty: {warn_after: 3}")
-	var out rules.Matches
+	var out rules.Plan
 	if err := s.Asks(&rules.Input{Client: addr("192.0.2.1"), Cost: 2}, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestMatchesAreReset(t *testing.T) {
 	s := parse(t, `
 safelist: [attrs.safe == true]
 rules: [{name: r, key: client.ip, limits: [5 per 1m, 5 per 1h]}]`)
-	var out rules.Matches
+	var out rules.Plan
 	for _, c := range []struct {
 		in   rules.Input
 		list rules.List
@@ -191,7 +191,7 @@ func TestNames(t *testing.T) {
 }
 
 // AsksContext evaluates no rule after its context has ended, also in shadow mode, whose errors do
-// not count. A Matches that was stopped can be used again.
+// not count. A Plan that was stopped can be used again.
 func TestAsksContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the caller is gone")
@@ -209,7 +209,7 @@ func TestAsksContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := &rules.Input{Request: get("/")}
-	var m rules.Matches
+	var m rules.Plan
 	if err := set.AsksContext(ctx, in, &m); err != gone || asked != 1 || len(m.Asks) > 0 {
 		t.Errorf("%v, %d rules evaluated, %d asks", err, asked, len(m.Asks))
 	}

@@ -42,7 +42,7 @@ func BenchmarkAsks(b *testing.B) {
 	for _, n := range []int{1, 10, 100} {
 		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
 			s, in := benchSet(b, n), benchInput()
-			var out rules.Matches
+			var out rules.Plan
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := s.Asks(in, &out); err != nil || len(out.Asks) != 1 {
@@ -88,7 +88,7 @@ func BenchmarkAsksByPath(b *testing.B) {
 		b.Run(c.what, func(b *testing.B) {
 			in := benchInput()
 			in.Request.Path, in.Attrs = "/v1/route500", map[string]any{"plan": "silver"}
-			var out rules.Matches
+			var out rules.Plan
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := c.set.Asks(in, &out); err != nil || len(out.Asks) != 1 {
@@ -117,7 +117,7 @@ func BenchmarkExpression(b *testing.B) {
 	} {
 		b.Run(strings.ReplaceAll(c.what, " ", "-"), func(b *testing.B) {
 			s := parse(b, "rules: [{name: r, limits: [1 per 1s], "+c.rule+"}]")
-			var out rules.Matches
+			var out rules.Plan
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := s.Asks(in, &out); err != nil {
@@ -160,7 +160,7 @@ func BenchmarkControls(b *testing.B) {
 			b.Fatal(problems)
 		}
 		in := benchInput()
-		var out rules.Matches
+		var out rules.Plan
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := s.Asks(in, &out); err != nil || len(out.Asks) != 1 {

@@ -55,7 +55,7 @@ func TestAttackEnvoyFiles(t *testing.T) {
 				}
 				break
 			}
-			var out rules.Matches
+			var out rules.Plan
 			_ = r.set.Asks(&rules.Input{Descriptors: &rules.Descriptors{Domain: "d", List: []rules.Descriptor{
 				{Cost: 1, Entries: []rules.Entry{{Key: "k", Value: strings.Repeat("a", 1<<20)}}},
 			}}}, &out)

@@ -41,7 +41,7 @@ func TestAttackLookups(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		done := make(chan error, 1)
 		go func() {
-			var out rules.Matches
+			var out rules.Plan
 			done <- s.Asks(in, &out)
 		}()
 		select {

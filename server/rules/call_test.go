@@ -72,7 +72,7 @@ func TestDefaultKeyOfCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m rules.Matches
+	var m rules.Plan
 	if err := one(t).Asks(call("shop", "remote_address=192.0.2.1"), &m); err != nil || len(m.Asks) != 1 || m.Asks[0].Key != string(key) {
 		t.Errorf("%v, %+v: want the key %q", err, m.Asks, key)
 	}

@@ -70,7 +70,7 @@ func FuzzControls(f *testing.F) {
 				}
 			}
 			for _, in := range inputs {
-				var out rules.Matches
+				var out rules.Plan
 				checkAsks(t, w, in, &out)
 				x, err := w.Explain(t.Context(), in)
 				if err != nil {

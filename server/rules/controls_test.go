@@ -328,7 +328,7 @@ func TestBanOfMappedAddress(t *testing.T) {
 	for client, want := range map[string]string{
 		"192.0.2.9": "four", "::ffff:192.0.2.9": "four", "2001:db8::9%eth0": "six", "2001:db8:0:1::9": "", "192.0.3.1": "",
 	} {
-		var out rules.Matches
+		var out rules.Plan
 		if err := w.Asks(&rules.Input{Client: addr(client)}, &out); err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ func at(v any, path []string) (any, bool) {
 // asks is what a request asks of each limit: its terms, and the units, or "peek".
 func asks(t testing.TB, s *rules.Set, in *rules.Input) string {
 	t.Helper()
-	var out rules.Matches
+	var out rules.Plan
 	if err := s.Asks(in, &out); err != nil {
 		return err.Error()
 	}
@@ -211,7 +211,7 @@ rules:
 		if got := asks(t, c.s, in); got != c.want {
 			t.Errorf("%s, plan %q: got %s\nwant %s", c.client, c.plan, got, c.want)
 		}
-		var out rules.Matches
+		var out rules.Plan
 		if err := c.s.Asks(in, &out); err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +402,7 @@ func TestExplainedCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out rules.Matches
+	var out rules.Plan
 	if err := s.Asks(posted(t, ""), &out); err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestCredential(t *testing.T) {
 		{"that of a proxy", "credential_headers: [proxy-authorization]\n", []string{"Proxy-Authorization", "bearer  k"}, `r="k":0`},
 	} {
 		set, in := parse(t, test.file+rule), &rules.Input{Request: get("/", test.header...)}
-		var m rules.Matches
+		var m rules.Plan
 		got, err := asked(set, in), set.Asks(in, &m)
 		if bad := (*rules.AmbiguousError)(nil); errors.As(err, &bad) {
 			got = bad.Is.String() + " " + bad.Name
@@ -126,7 +126,7 @@ func TestCookies(t *testing.T) {
 		{"a repeatable header", "repeatable: {headers: [cookie]}\n", []string{"Cookie", "SESSION=s", "Cookie", "b=1"}, `r="s":0`},
 	} {
 		set, in := parse(t, test.file+rule), &rules.Input{Request: get("/", test.header...)}
-		var m rules.Matches
+		var m rules.Plan
 		got, err := asked(set, in), set.Asks(in, &m)
 		if bad := (*rules.AmbiguousError)(nil); errors.As(err, &bad) {
 			got = bad.Is.String() + " " + bad.Name
@@ -182,7 +182,7 @@ func TestManyLookupsOfCookies(t *testing.T) {
 		"one line": {"Cookie", strings.Join(header, "; ")},
 		"two":      {"Cookie", strings.Join(header[:half], "; "), "Cookie", strings.Join(header[half:], "; ")},
 	} {
-		in, m := &rules.Input{Request: get("/", lines...), Attrs: map[string]any{"names": looked}}, rules.Matches{}
+		in, m := &rules.Input{Request: get("/", lines...), Attrs: map[string]any{"names": looked}}, rules.Plan{}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		err := set.Asks(in, &m)

@@ -11,7 +11,7 @@ import (
 
 func asksOf(t *testing.T, s *rules.Set, in *rules.Input) string {
 	t.Helper()
-	var m rules.Matches
+	var m rules.Plan
 	if err := s.Asks(in, &m); err != nil {
 		return "error"
 	}
@@ -83,7 +83,7 @@ rules:
 		t.Errorf("with login in shadow: %q, %v", got, problems)
 	}
 	banned, problems := s.With(&rules.Controls{Bans: []rules.Ban{{Note: rules.Note{ID: "b"}, Rule: "login", Key: "192.0.2.1"}}})
-	var m rules.Matches
+	var m rules.Plan
 	if err := banned.Asks(in, &m); err != nil || problems != nil || m.Ban == nil || len(m.Asks) > 0 {
 		t.Errorf("banned: %+v, %v, %v", m.Ban, err, problems)
 	}
@@ -156,7 +156,7 @@ descriptors:
 		in := &rules.Input{Cost: 1, Descriptors: &rules.Descriptors{Domain: "shop", List: []rules.Descriptor{
 			{Entries: []rules.Entry{{Key: c.descriptor, Value: "x"}}, Cost: 1, GiveBack: c.giveBack},
 		}}}
-		var m rules.Matches
+		var m rules.Plan
 		if err := s.Asks(in, &m); err != nil {
 			t.Fatal(err)
 		}

@@ -98,7 +98,7 @@ type DescriptorMatch struct {
 	Limit *DescriptorLimit
 	// Key is the key that is counted under Rule.
 	Key string
-	// Ask is the index of the descriptor's ask in Matches.Asks or, with GiveBack, in Matches.GiveBack; -1:
+	// Ask is the index of the descriptor's ask in Plan.Asks or, with GiveBack, in Plan.GiveBack; -1:
 	// none, because nothing is limited. If an operator's Override gives the key several limits, the asks for
 	// the others follow. Descriptors of a call that find the same rule and key share one ask, which takes the
 	// sum. Where Limit.Amount is 0, the ask takes more than its limit ever has.

@@ -20,7 +20,7 @@ type descriptorLevel struct {
 func (s *Set) HasDomain(domain string) bool { return s.trees.Domain(domain) != nil }
 
 // askDescriptors adds the asks of a call's descriptors. applied: an enforced rule applies.
-func (s *Set) askDescriptors(out *Matches) (applied bool, err error) {
+func (s *Set) askDescriptors(out *Plan) (applied bool, err error) {
 	d := out.evaluation.in.Descriptors
 	for range d.List {
 		out.Descriptors = append(out.Descriptors, DescriptorMatch{Ask: -1})
@@ -114,7 +114,7 @@ func replaceDescriptors(all []DescriptorMatch) {
 }
 
 // askDescriptor adds the asks of the call's i-th descriptor under its rule.
-func (s *Set) askDescriptor(out *Matches, i int) error {
+func (s *Set) askDescriptor(out *Plan, i int) error {
 	m, one := &out.Descriptors[i], &out.evaluation.in.Descriptors.List[i]
 	r := m.Rule
 	if m.Replaced || r.Descriptor.Unlimited {
@@ -145,7 +145,7 @@ func (s *Set) askDescriptor(out *Matches, i int) error {
 }
 
 // askLimits adds the asks of the i-th descriptor. nothing means that its limit allows nothing.
-func (m *Matches) askLimits(i int, r *Rule, f *found, nothing bool) error {
+func (m *Plan) askLimits(i int, r *Rule, f *found, nothing bool) error {
 	match := &m.Descriptors[i]
 	asks := &m.Asks
 	if match.GiveBack {
@@ -198,7 +198,7 @@ const fewDescriptors = 8
 
 // sameAsk is the ask of an earlier descriptor with the same count as the i-th; -1: there is none, and the
 // next ask is the i-th's.
-func (m *Matches) sameAsk(i int, l *stint.Limit, next int) int {
+func (m *Plan) sameAsk(i int, l *stint.Limit, next int) int {
 	d := &m.Descriptors[i]
 	if len(m.Descriptors) > fewDescriptors {
 		if m.counted == nil {

@@ -38,7 +38,7 @@ func BenchmarkDescriptors(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("%d/%s", n, c.name), func(b *testing.B) {
 				b.ReportAllocs()
-				var m rules.Matches
+				var m rules.Plan
 				for b.Loop() {
 					if err := s.Asks(c.in, &m); err != nil {
 						b.Fatal(err)

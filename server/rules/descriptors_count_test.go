@@ -60,7 +60,7 @@ descriptors:
 			d.Entries = append(d.Entries, rules.Entry{Key: key, Value: value})
 		}
 		d.Cost = 1
-		var m rules.Matches
+		var m rules.Plan
 		if err := s.Asks(&rules.Input{Descriptors: &rules.Descriptors{Domain: "d", List: []rules.Descriptor{d}}}, &m); err != nil || len(m.Asks) != 1 {
 			t.Fatalf("%s: %v, %v", c.entries, m.Asks, err)
 		}

@@ -12,7 +12,7 @@ import (
 
 // explainDescriptors adds to the explanation the rules that the descriptors of a call have found. before is how
 // many rules were unread until then.
-func (s *Set) explainDescriptors(m *Matches, before int) error {
+func (s *Set) explainDescriptors(m *Plan, before int) error {
 	x, call := m.Explanation, m.evaluation.in.Descriptors
 	x.Descriptors = slices.Clone(m.Descriptors)
 	tree := s.trees.Domain(call.Domain)
@@ -70,7 +70,7 @@ func (s *Set) offRule(tree *descriptors.Node, one *Descriptor) int {
 }
 
 // explainAsk adds to e what match asks.
-func (m *Matches) explainAsk(match *DescriptorMatch, e *RuleExplanation) error {
+func (m *Plan) explainAsk(match *DescriptorMatch, e *RuleExplanation) error {
 	r := match.Rule
 	if r.controls != nil && r.Descriptor.overrides == nil {
 		effective, err := r.effectiveLimits(&m.evaluation, match.Key)

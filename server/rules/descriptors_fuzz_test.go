@@ -47,7 +47,7 @@ func FuzzDescriptors(f *testing.F) {
 			}
 			d.List = append(d.List, one)
 		}
-		var m rules.Matches
+		var m rules.Plan
 		if err := s.Asks(&rules.Input{Descriptors: d}, &m); err != nil {
 			if !errors.Is(err, stint.ErrRequest) {
 				t.Fatal(err)

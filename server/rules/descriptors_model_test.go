@@ -233,7 +233,7 @@ func TestDescriptorsAgreeWithModel(t *testing.T) {
 		ours, theirs := map[string]string{}, map[string]string{} // counts by each other
 		for range 60 {
 			in := randomCall(r)
-			var m rules.Matches
+			var m rules.Plan
 			if err := s.Asks(in, &m); err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +264,7 @@ func TestDescriptorsAgreeWithModel(t *testing.T) {
 	}
 }
 
-func compare(m *rules.Matches, i int, want *found, one *rules.Descriptor) string {
+func compare(m *rules.Plan, i int, want *found, one *rules.Descriptor) string {
 	got := &m.Descriptors[i]
 	if want.limit == nil {
 		if got.Rule != nil || got.Ask >= 0 || got.Limit != nil {
@@ -303,7 +303,7 @@ func compare(m *rules.Matches, i int, want *found, one *rules.Descriptor) string
 
 // checkCallAsks holds that the asks of a call are those of its matches, each count once, with the sum of
 // their costs, and that a Limiter accepts them.
-func checkCallAsks(t *testing.T, m *rules.Matches, in *rules.Input) {
+func checkCallAsks(t *testing.T, m *rules.Plan, in *rules.Input) {
 	t.Helper()
 	costs := map[string]int64{}
 	for i, match := range m.Descriptors {

@@ -38,14 +38,14 @@ func call(domain string, texts ...string) *rules.Input {
 // callAsks is what a call asks, as "rule key cost terms; …".
 func callAsks(t testing.TB, s *rules.Set, in *rules.Input) string {
 	t.Helper()
-	var m rules.Matches
+	var m rules.Plan
 	if err := s.Asks(in, &m); err != nil {
 		t.Fatal(err)
 	}
 	return shownAsks(&m)
 }
 
-func shownAsks(m *rules.Matches) string {
+func shownAsks(m *rules.Plan) string {
 	var all []string
 	for i, a := range m.Asks {
 		all = append(all, fmt.Sprintf("%s %s %d %q", m.Rules[i].Name, rules.Key(a.Key), a.Cost, a.Limit.Terms()))
@@ -103,7 +103,7 @@ func TestDescriptorsFindRules(t *testing.T) {
 func TestOverrideWithoutUnit(t *testing.T) {
 	in := call("shop", "anything=1")
 	in.Descriptors.List[0].Override = &rules.DescriptorLimit{Amount: 5}
-	var m rules.Matches
+	var m rules.Plan
 	if err := envoy(t, shop).Asks(in, &m); !errors.Is(err, stint.ErrRequest) {
 		t.Errorf("a limit without a unit: %v", err)
 	}
@@ -226,7 +226,7 @@ descriptors:
 	values := []string{"", "a", "a\x00", "\x00", "\xff", "\ufffd", long, long + "x", "sha256:" + strings.Repeat("0", 64), `["a"]`}
 	counts := map[string]string{}
 	ask := func(entries ...rules.Entry) {
-		var m rules.Matches
+		var m rules.Plan
 		if err := s.Asks(&rules.Input{Descriptors: &rules.Descriptors{Domain: "d", List: []rules.Descriptor{{Entries: entries, Cost: 1}}}}, &m); err != nil {
 			t.Fatalf("%.30q: %v", entries, err)
 		}
@@ -281,7 +281,7 @@ func TestControlsOfDescriptors(t *testing.T) {
 		if got := callAsks(t, with, in); got != test.want {
 			t.Errorf("%s asks %s, want %s", test.call, got, test.want)
 		}
-		var m rules.Matches
+		var m rules.Plan
 		if err := with.Asks(in, &m); err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +293,7 @@ func TestControlsOfDescriptors(t *testing.T) {
 			t.Errorf("%s: %s is told, want %s", test.call, told, test.told)
 		}
 	}
-	var m rules.Matches
+	var m rules.Plan
 	override := call("d", "narrow=ann")
 	override.Descriptors.List[0].Override = &rules.DescriptorLimit{Amount: 5, Unit: rules.Minute}
 	for _, in := range []*rules.Input{call("d", "narrow=ann", "wide=eve"), override} {
@@ -429,7 +429,7 @@ func TestOverridesConcurrently(t *testing.T) {
 	var all sync.WaitGroup
 	for g := range int64(8) {
 		all.Go(func() {
-			var m rules.Matches
+			var m rules.Plan
 			in := call("shop", "k=v", "remote_address=192.0.2.1")
 			for i := range int64(300) {
 				in.Descriptors.List[0].Override = &rules.DescriptorLimit{Amount: i % 7, Unit: rules.Minute, Times: 1 + (i*g)%400}

@@ -20,7 +20,7 @@
 //	    limits: [5 per 1m sliding_log, 100 per 1h]
 //
 // [Parse] compiles a file once into a [Set] that never changes, and [Set.Asks] turns an
-// [Input] into [Matches]: the asks of a stint.Request. A file with any mistake is refused as
+// [Input] into [Plan]: the asks of a stint.Request. A file with any mistake is refused as
 // a whole, and the error lists every mistake as file:line:column.
 //
 // [ParseFiles] makes one Set of several files, and [Read] reads those of a directory. Their

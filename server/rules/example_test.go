@@ -29,7 +29,7 @@ rules:
 		Request: &rules.Request{Method: "POST", Path: "/login"},
 		Cost:    1,
 	}
-	var out rules.Matches // to be used again
+	var out rules.Plan // to be used again
 	if err := set.Asks(&in, &out); err != nil {
 		fmt.Println(err)
 		return
@@ -71,7 +71,7 @@ rules:
 		Client:  netip.MustParseAddr("192.0.2.1"),
 		Request: &rules.Request{Header: http.Header{"Content-Length": {"lots"}}},
 	}
-	err = set.Asks(&in, new(rules.Matches))
+	err = set.Asks(&in, new(rules.Plan))
 	fmt.Println(errors.Is(err, stint.ErrRequest), err)
 	// Output:
 	// true rules: bad request: rule "upload": cost: type conversion error from 'string' to 'int'

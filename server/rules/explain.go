@@ -49,14 +49,14 @@ type RuleExplanation struct {
 	Tier     string
 	Override *Override
 	Asks     []stint.Ask
-	First    int // the index of Asks[0] in Matches.Asks
+	First    int // the index of Asks[0] in Plan.Asks
 }
 
-// Explain explains step by step what Asks finds for in; see Matches.Explanation. An error wraps
+// Explain explains step by step what Asks finds for in; see Plan.Explanation. An error wraps
 // stint.ErrRequest, or the cause of ctx's end; the Explanation then has everything found so far.
 func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 	var x Explanation
-	err := s.AsksContext(ctx, in, &Matches{Explanation: &x})
+	err := s.AsksContext(ctx, in, &Plan{Explanation: &x})
 	return x, err
 }
 

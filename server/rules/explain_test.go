@@ -136,7 +136,7 @@ func TestExplainAgrees(t *testing.T) {
 		s, _ := base.With(c)
 		for range 5 {
 			in := drawInput(t)
-			var m rules.Matches
+			var m rules.Plan
 			err := s.Asks(in, &m)
 			x, explainErr := s.Explain(t.Context(), in)
 			if fmt.Sprint(err) != fmt.Sprint(explainErr) {

@@ -81,7 +81,7 @@ func TestPatternsAreMended(t *testing.T) {
 			continue
 		}
 		for path, want := range map[string]bool{c.in: true, c.out: false} {
-			var m rules.Matches
+			var m rules.Plan
 			if err := s.Asks(&rules.Input{Request: &rules.Request{Method: "GET", Path: path}}, &m); err != nil || (m.List == rules.Blocked) != want {
 				t.Errorf("%s of %s: %v, %v", mended, path, m.List, err)
 			}

@@ -55,7 +55,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, in := range inputs {
-			var out rules.Matches
+			var out rules.Plan
 			checkAsks(t, s, in, &out)
 		}
 		for _, r := range s.Rules {
@@ -88,7 +88,7 @@ func FuzzAsks(f *testing.F) {
 		}
 		in.Request.Header.Add(name, value)
 		in.Request.Header.Add(name, host)
-		var out rules.Matches
+		var out rules.Plan
 		for _, s := range sets {
 			checkAsks(t, s, in, &out)
 		}
@@ -123,7 +123,7 @@ func whole(v any) any {
 	return v
 }
 
-func checkAsks(t *testing.T, s *rules.Set, in *rules.Input, out *rules.Matches) {
+func checkAsks(t *testing.T, s *rules.Set, in *rules.Input, out *rules.Plan) {
 	err := s.Asks(in, out)
 	if err != nil {
 		if !errors.Is(err, stint.ErrRequest) || strings.Contains(err.Error(), "internal error") {
@@ -151,7 +151,7 @@ func checkAsks(t *testing.T, s *rules.Set, in *rules.Input, out *rules.Matches) 
 			t.Error(err)
 		}
 	}
-	var again rules.Matches
+	var again rules.Plan
 	if err := s.Asks(in, &again); err != nil || !slices.Equal(again.Asks, out.Asks) {
 		t.Errorf("asked again: %v, %v", again.Asks, err)
 	}

@@ -44,7 +44,7 @@ func TestHashedKeys(t *testing.T) {
 	sum := sha256.Sum256([]byte("ann"))
 	for _, value := range []string{"one", "one", "two"} {
 		secrets.Set("pepper", []byte(value))
-		var m rules.Matches
+		var m rules.Plan
 		if err := set.Asks(in, &m); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestHashedKeysByHand(t *testing.T) {
 
 func TestHashOfMissing(t *testing.T) {
 	_, set := pepper(t, "one")
-	var m rules.Matches
+	var m rules.Plan
 	if err := set.Asks(&rules.Input{Cost: 1}, &m); err != nil || len(m.Asks) != 0 {
 		t.Errorf("without an attribute: %v, %v", m.Asks, err)
 	}
@@ -97,7 +97,7 @@ func TestHMACWithoutSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, set := range map[string]*rules.Set{"no instance": parse(t, hashed), "not read": unread} {
-		var m rules.Matches
+		var m rules.Plan
 		if err := set.Asks(in, &m); !errors.Is(err, stint.ErrRequest) {
 			t.Errorf("%s: %v, want ErrRequest", name, err)
 		}
@@ -172,7 +172,7 @@ func TestHashingIsCounted(t *testing.T) {
 		for i := range list {
 			list[i] = "x"
 		}
-		var m rules.Matches
+		var m rules.Plan
 		in := &rules.Input{Request: &rules.Request{Path: "/" + strings.Repeat("a", 10_000)}, Attrs: map[string]any{"list": list}}
 		if err := set.Asks(in, &m); err == nil || !strings.Contains(err.Error(), "cost limit") {
 			t.Errorf("%s: %v, want the bound on work", call, err)
@@ -219,7 +219,7 @@ rules:
 		{"given as none", rules.Input{Request: request, Claims: map[string]any{}, Client: addr("192.0.2.1")}, "192.0.2.1", 0},
 	} {
 		asked = 0
-		var m rules.Matches
+		var m rules.Plan
 		if err := set.Asks(&c.in, &m); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -244,7 +244,7 @@ rules:
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m rules.Matches
+	var m rules.Plan
 	if err := set.Asks(&rules.Input{Request: &rules.Request{Path: "/b"}, Client: addr("192.0.2.1")}, &m); err != nil || len(m.Asks) != 1 {
 		t.Error(m.Asks, err)
 	}
@@ -260,7 +260,7 @@ func TestOnAfterWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	set, _ = set.With(nil)
-	var m rules.Matches
+	var m rules.Plan
 	if err := set.Asks(&rules.Input{Attrs: map[string]any{"user": "ann"}}, &m); err != nil || len(m.Asks) != 2 {
 		t.Error(m.Asks, err)
 	}

@@ -93,7 +93,7 @@ func FuzzQuery(f *testing.F) {
 		for n, v := range u {
 			want[n+"="+v[0]] = true
 		}
-		var out rules.Matches
+		var out rules.Plan
 		if err := s.Asks(&rules.Input{Request: &rules.Request{RawQuery: query}}, &out); err != nil {
 			return
 		}

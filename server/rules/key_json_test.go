@@ -85,7 +85,7 @@ func TestJoinKey(t *testing.T) {
 		for i, part := range parts {
 			list[i] = part
 		}
-		var out rules.Matches
+		var out rules.Plan
 		asksErr := s.Asks(&rules.Input{Attrs: map[string]any{"k": list}}, &out)
 		k, err := rules.JoinKey(parts...)
 		if (err == nil) != (asksErr == nil) {

@@ -94,7 +94,7 @@ func TestListKeysDoNotCollide(t *testing.T) {
 	parts := []string{"a", "b", "a:b", "b:c", "", "a,b", `a","b`, "1:a", "\\x00", "[a b]"}
 	keys := map[string]string{}
 	add := func(k any) {
-		var out rules.Matches
+		var out rules.Plan
 		if s.Asks(&rules.Input{Attrs: map[string]any{"k": k}}, &out) != nil {
 			return // empty
 		}

@@ -15,7 +15,7 @@ import (
 // asksAt are the rules of a set that apply to a path.
 func asksAt(t rapid.TB, s *rules.Set, path string) (names []string) {
 	t.Helper()
-	var m rules.Matches
+	var m rules.Plan
 	if err := s.Asks(&rules.Input{Request: &rules.Request{Method: "POST", Path: path}}, &m); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func BenchmarkIsPath(b *testing.B) {
 		for _, path := range []string{"/login", "/Login/", "/a/longer/path/of/an/api"} {
 			b.Run(name+" "+path, func(b *testing.B) {
 				b.ReportAllocs()
-				var m rules.Matches
+				var m rules.Plan
 				m.Asks = make([]stint.Ask, 0, 4)
 				in := rules.Input{Request: &rules.Request{Path: path}}
 				for b.Loop() {
@@ -153,7 +153,7 @@ func TestOnlyPath(t *testing.T) {
 			in := benchInput()
 			in.Request.Method, in.Request.Path, in.Request.Host = "GET", path, "h"
 			in.Request.Header.Set("X-N", "five")
-			var m rules.Matches
+			var m rules.Plan
 			err := s.Asks(in, &m)
 			got := "no"
 			switch {

@@ -39,7 +39,7 @@ rules:
 		in := &rules.Input{Client: addr("203.0.113.1"), Cost: 1, Attrs: map[string]any{"user": "ann"}, Request: get("/")}
 		in.Request.Method, in.Request.Preflight = "OPTIONS", true
 		c.change(in)
-		var out rules.Matches
+		var out rules.Plan
 		got := asked(c.set, in)
 		if err := c.set.Asks(in, &out); err == nil && out.Ban != nil {
 			got = "ban " + out.Ban.ID

@@ -59,7 +59,7 @@ rules:
 		{"lists", "/lists?user=u&tag=a&tag=b", []string{"X-Roles", "c", "X-Roles", "d", "Accept", "e", "Accept", "f"}, fine + ` roles="c, d\x00a, b\x00e, f\x00":0`},
 	} {
 		in := &rules.Input{Request: get(test.target, append(test.more, once...)...)}
-		var m rules.Matches
+		var m rules.Plan
 		err := set.Asks(in, &m)
 		got := asked(set, in)
 		var bad *rules.AmbiguousError
@@ -146,7 +146,7 @@ rules:
   - {name: fine, mode: shadow, key: '"s"', limits: [1 per 1m]}
 `)
 	in := &rules.Input{Attrs: map[string]any{"s": "x", "empty": ""}, Request: get("/?size=x", "X-Two", "a", "X-Two", "b")}
-	var m rules.Matches
+	var m rules.Plan
 	for range 2 {
 		if err := set.Asks(in, &m); err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func TestManyInShadow(t *testing.T) {
 		file += "  - {name: s" + strings.Repeat("x", i%60) + "-" + string(rune('a'+i/60)) + ", mode: shadow, key: '\"k\"', limits: [1 per 1m]}\n"
 	}
 	file += "  - {name: last, key: '\"k\"', limits: [1 per 1m]}\n"
-	var m rules.Matches
+	var m rules.Plan
 	if err := parse(t, file).Asks(&rules.Input{}, &m); err != nil || len(m.Asks) != stint.MaxAsks+2 || len(m.Unread) != 3 {
 		t.Errorf("%d asks, %d unread, %v", len(m.Asks), len(m.Unread), err)
 	}
@@ -186,7 +186,7 @@ func TestHeaderValues(t *testing.T) {
 			t.Errorf("%q: %s", value, got)
 		}
 	}
-	var m rules.Matches
+	var m rules.Plan
 	var bad *rules.AmbiguousError
 	if err := s.Asks(&rules.Input{Request: get("/", "X-A", "bad\xa0")}, &m); !errors.As(err, &bad) || bad.Is != rules.NotUTF8 {
 		t.Error(err)

@@ -78,7 +78,7 @@ rules:
   - {name: time, key: 'string(timestamp(attrs.when) + duration(attrs.a))', limits: [5 per 1m]}
 `
 
-// Many goroutines share one set, each with its own Matches, and get what one alone
+// Many goroutines share one set, each with its own Plan, and get what one alone
 // would.
 func TestConcurrent(t *testing.T) {
 	whole := parse(t, rich)
@@ -111,7 +111,7 @@ func TestConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
-			var out rules.Matches
+			var out rules.Plan
 			for i := range want {
 				i = (i + g*97) % len(want)
 				s, in := sets[i/len(inputs)], inputs[i%len(inputs)]

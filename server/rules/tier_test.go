@@ -37,7 +37,7 @@ rules:
 // limited tells which limits of which rules a request faces, or what else Asks
 // finds.
 func limited(s *rules.Set, in *rules.Input) string {
-	var out rules.Matches
+	var out rules.Plan
 	if err := s.Asks(in, &out); err != nil {
 		return err.Error()
 	}
@@ -122,7 +122,7 @@ func TestTiersCountApart(t *testing.T) {
 			if of.want == "" {
 				continue
 			}
-			var out rules.Matches
+			var out rules.Plan
 			if err := s.Asks(of.in, &out); err != nil {
 				t.Fatal(err)
 			}

@@ -23,8 +23,8 @@ type OffendersQuery struct {
 // HistoryQuery asks for the history of one offender: of a Key under a Rule, or of a Name. For rules without a
 // Name, it asks for all rules together.
 type HistoryQuery struct {
-	Of   offenders.Of
-	By   offenders.By
+	Of   offenders.Dimension
+	By   offenders.Weight
 	Rule string
 	Key  rules.Key
 	Name string
@@ -85,7 +85,7 @@ func (a *API) showOffenderHistory(c *call) (int, any, error) {
 	}
 	all := q.Of == offenders.Rules && q.Rule == "" && q.Key == "" // of all rules together, without a name
 	if q.Of != offenders.Keys && !byName && !all {
-		return 0, nil, badCall("The parameter name must be given for of=%s, and rule and key must not.", offenders.Ofs[q.Of])
+		return 0, nil, badCall("The parameter name must be given for of=%s, and rule and key must not.", offenders.Dimensions[q.Of])
 	}
 	found, err := a.OffenderHistory(c.Context(), q)
 	switch {
@@ -100,13 +100,13 @@ func (a *API) showOffenderHistory(c *call) (int, any, error) {
 var errNoOffenders = notFound("This instance does not count offenders: server.offenders is 0.")
 
 // kind reads the parameters of and by.
-func (c *call) kind() (of offenders.Of, by offenders.By, err error) {
-	i, err := c.oneOf("of", offenders.Ofs[:])
+func (c *call) kind() (of offenders.Dimension, by offenders.Weight, err error) {
+	i, err := c.oneOf("of", offenders.Dimensions[:])
 	if err != nil {
 		return 0, 0, err
 	}
-	j, err := c.oneOf("by", offenders.Bys[:])
-	return offenders.Of(i), offenders.By(j), err
+	j, err := c.oneOf("by", offenders.Weights[:])
+	return offenders.Dimension(i), offenders.Weight(j), err
 }
 
 // oneOf is the index of a parameter's value in all; of one that is not given, 0.

@@ -20,7 +20,7 @@ type Charge struct {
 // reads the key's state. id must not be in use.
 func (c *Charge) Plan(ctx context.Context, set *Set, at time.Time, allowed rules.Ambiguity, id stint.HoldID) {
 	t := Request{In: c.In}
-	if t.Plan(ctx, set, new(rules.Matches), at, allowed); t.Err != nil {
+	if t.Plan(ctx, set, new(rules.Plan), at, allowed); t.Err != nil {
 		c.Err = t.Err
 		return
 	}

@@ -74,10 +74,10 @@ type Set struct {
 // store.
 func (d *Decider) Decide(ctx context.Context, all []Request, at time.Time, shadows bool) {
 	a := arrival{set: d.Set(), start: d.Now(), at: at, shadows: shadows, several: len(all) > 1}
-	m := matches.Get().(*rules.Matches)
+	m := plans.Get().(*rules.Plan)
 	d.each(&a, all, func(t *Request) { t.plan(context.Background(), a.set, m, at, d.Ambiguity, d.FitsHold) })
 	m.Asks, m.Rules, m.Claims, m.Descriptors, m.GiveBack = nil, nil, nil, nil, nil // the requests keep them
-	matches.Put(m)
+	plans.Put(m)
 	for rest := all; len(rest) > 0; {
 		n := inOneCall(rest)
 		d.decideTogether(ctx, &a, rest[:n])

@@ -42,15 +42,15 @@ type Request struct {
 	}
 }
 
-var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
+var plans = sync.Pool{New: func() any { return new(rules.Plan) }}
 
 // Plan finds the rules that apply and what to ask the store, at that instant (zero: now). m is scratch space.
 // allowed are permitted ambiguities.
-func (t *Request) Plan(ctx context.Context, set *Set, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
+func (t *Request) Plan(ctx context.Context, set *Set, m *rules.Plan, at time.Time, allowed rules.Ambiguity) {
 	t.plan(ctx, set, m, at, allowed, nil)
 }
 
-func (t *Request) plan(ctx context.Context, set *Set, m *rules.Matches, at time.Time, allowed rules.Ambiguity, fitsHold func([]stint.Ask) error) {
+func (t *Request) plan(ctx context.Context, set *Set, m *rules.Plan, at time.Time, allowed rules.Ambiguity, fitsHold func([]stint.Ask) error) {
 	t.Set = set
 	if len(set.NAT64) > 0 {
 		t.seeThrough(set)

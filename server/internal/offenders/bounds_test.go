@@ -47,7 +47,7 @@ func TestBytesOfOffenders(t *testing.T) {
 	for of := offenders.Keys; of <= offenders.Clients; of++ {
 		for by := offenders.Refusals; by <= offenders.Violations; by++ {
 			if l := top(t, s, of, by); len(l.Counts) != int(settings.Offenders) {
-				t.Errorf("%s by %s: %d", offenders.Ofs[of], offenders.Bys[by], len(l.Counts))
+				t.Errorf("%s by %s: %d", offenders.Dimensions[of], offenders.Weights[by], len(l.Counts))
 			}
 		}
 	}
@@ -75,11 +75,11 @@ func TestFloodOfOffenders(t *testing.T) {
 			s.Observe(eve)
 		}
 	}
-	for of, want := range map[offenders.Of]string{offenders.Keys: "login\x00eve", offenders.Paths: "/login"} {
+	for of, want := range map[offenders.Dimension]string{offenders.Keys: "login\x00eve", offenders.Paths: "/login"} {
 		l := top(t, s, of, offenders.Refusals)
 		c := l.Counts[0]
 		if c.Key != want || c.Count < flood/40 || c.Count-c.Error > flood/40 || c.Error > l.Total/100 {
-			t.Errorf("%s: %+v of %d", offenders.Ofs[of], c, l.Total)
+			t.Errorf("%s: %+v of %d", offenders.Dimensions[of], c, l.Total)
 		}
 	}
 	if name, _ := offenders.ClientOf(top(t, s, offenders.Clients, offenders.Refusals).Counts[0].Key); name != "192.0.2.66" {

@@ -39,7 +39,7 @@ func (s *Counter) empty(h *shard) {
 
 // count counts a record.
 func (t *table) count(kind byte, weight int64, text []byte) {
-	by := By(kind & byMask)
+	by := Weight(kind & byMask)
 	if kind&ofRequest == 0 {
 		rule := bytes.IndexByte(text, 0)
 		t[Rules][by].Add(text[:rule], weight)

@@ -24,7 +24,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(l.encode(3, partBytes))
 	f.Add(l.encode(3, 100))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, _, err := decode(b, func(of Of, by By) bool { return of == Keys && by == Use }); err != nil {
+		if _, _, err := decode(b, func(of Dimension, by Weight) bool { return of == Keys && by == Use }); err != nil {
 			if _, _, err := decode(b, everything); err == nil {
 				t.Error("some of it is refused, and all is not")
 			}

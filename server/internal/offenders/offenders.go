@@ -13,36 +13,36 @@ import (
 	"github.com/stintdev/stint/server/internal/reports"
 )
 
-// Of is the kind of thing that is counted.
-type Of uint8
+// Dimension is the kind of thing that is counted.
+type Dimension uint8
 
-// If you add one, name it in Ofs and in adminapi.Offenders.
+// If you add one, name it in Dimensions and in adminapi.Offenders.
 const (
-	Keys    Of = iota // under a rule; see Key
-	Rules             // by name
-	Paths             // of requests
-	Clients           // as rules count them: an IPv4 address or an IPv6 network
+	Keys    Dimension = iota // under a rule; see Key
+	Rules                    // by name
+	Paths                    // of requests
+	Clients                  // as rules count them: an IPv4 address or an IPv6 network
 	ofs
 )
 
-// By is the measure of the count.
-type By uint8
+// Weight is the measure of the count.
+type Weight uint8
 
-// If you add one, name it in Bys and in adminapi.Offenders.
+// If you add one, name it in Weights and in adminapi.Offenders.
 const (
-	Refusals   By = iota // requests that were refused
-	Use                  // cost that was charged
-	Violations           // that count under a penalty
+	Refusals   Weight = iota // requests that were refused
+	Use                      // cost that was charged
+	Violations               // that count under a penalty
 	bys
 )
 
 // Kinds is how many kinds of offenders are counted.
 const Kinds = int64(ofs) * int64(bys)
 
-// Ofs and Bys are the names, by their values.
+// Dimensions and Weights are the names, by their values.
 var (
-	Ofs = [...]string{Keys: "keys", Rules: "rules", Paths: "paths", Clients: "clients"}
-	Bys = [...]string{Refusals: "refusals", Use: "use", Violations: "violations"}
+	Dimensions = [...]string{Keys: "keys", Rules: "rules", Paths: "paths", Clients: "clients"}
+	Weights    = [...]string{Refusals: "refusals", Use: "use", Violations: "violations"}
 )
 
 // Options has the parts of a Counter.

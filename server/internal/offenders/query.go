@@ -10,8 +10,8 @@ import (
 
 // Query asks for the heaviest of a kind.
 type Query struct {
-	Of    Of
-	By    By
+	Of    Dimension
+	By    Weight
 	Since time.Time // older counts are left out, as far as spans allow; see Result.Since
 }
 
@@ -55,7 +55,7 @@ type Hour struct {
 }
 
 // Hours returns the kept hours, the oldest first. Hours without counts may be left out.
-func (s *Counter) Hours(ctx context.Context, of Of, by By) ([]Hour, error) {
+func (s *Counter) Hours(ctx context.Context, of Dimension, by Weight) ([]Hour, error) {
 	own := s.own(of, by)
 	now := s.Now().UTC()
 	current := now.Truncate(hour)
@@ -84,7 +84,7 @@ type own struct {
 	from time.Time
 }
 
-func (s *Counter) own(of Of, by By) own {
+func (s *Counter) own(of Dimension, by Weight) own {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drainLocked()
@@ -157,7 +157,7 @@ func (c *collection) report(ctx context.Context, name string, others bool) ([]he
 		if others && of == c.s.ID {
 			continue
 		}
-		l, n, err := decode(text, func(of Of, by By) bool { return of == c.Of && by == c.By })
+		l, n, err := decode(text, func(of Dimension, by Weight) bool { return of == c.Of && by == c.By })
 		if err != nil {
 			c.s.Failed(err)
 			continue

@@ -64,7 +64,7 @@ const head = 1 + 2 + 8
 
 // Kinds of records: what is counted, and whether for a key or for a request.
 const (
-	ofRequest = 1 << 2 // beside By
+	ofRequest = 1 << 2 // beside the Weight
 	byMask    = ofRequest - 1
 )
 
@@ -164,7 +164,7 @@ func (s *Counter) shard(r *Request) *shard {
 
 // add records a weight of a key under a rule, unless rule is empty, and a weight of a request,
 // unless r is nil.
-func (s *Counter) add(h *shard, by By, rule, key string, weight int64, r *Request, whole int64) {
+func (s *Counter) add(h *shard, by Weight, rule, key string, weight int64, r *Request, whole int64) {
 	n, path := 0, ""
 	if rule != "" {
 		n = head + len(rule) + 1 + len(key)

@@ -55,7 +55,7 @@ func request(key, path string, cost int64, refused *rules.Rule) *offenders.Reque
 	return r
 }
 
-func top(t testing.TB, s *offenders.Counter, of offenders.Of, by offenders.By) heavy.List {
+func top(t testing.TB, s *offenders.Counter, of offenders.Dimension, by offenders.Weight) heavy.List {
 	t.Helper()
 	r, err := s.Top(t.Context(), offenders.Query{Of: of, By: by, Since: time.Now()})
 	if err != nil {
@@ -65,7 +65,7 @@ func top(t testing.TB, s *offenders.Counter, of offenders.Of, by offenders.By) h
 }
 
 // words are the counts of a list, with the names as they are shown.
-func words(of offenders.Of, l heavy.List) string {
+func words(of offenders.Dimension, l heavy.List) string {
 	var all []string
 	for _, c := range l.Counts {
 		name := c.Key
@@ -95,8 +95,8 @@ func TestObserve(t *testing.T) {
 	s.Observe(blocked)
 	s.Violated(login, "joe", &offenders.Request{Path: strings.Repeat("/x", 200)})
 	for _, tc := range []struct {
-		of   offenders.Of
-		by   offenders.By
+		of   offenders.Dimension
+		by   offenders.Weight
 		want string
 	}{
 		{offenders.Keys, offenders.Use, "api|ann=3 login|ann=3 api|bob=1 login|bob=1"},
@@ -113,7 +113,7 @@ func TestObserve(t *testing.T) {
 		{offenders.Clients, offenders.Violations, "2001:db8:0:1::/64=2"},
 	} {
 		if got := words(tc.of, top(t, s, tc.of, tc.by)); got != tc.want {
-			t.Errorf("%s by %s: %s, want %s", offenders.Ofs[tc.of], offenders.Bys[tc.by], got, tc.want)
+			t.Errorf("%s by %s: %s, want %s", offenders.Dimensions[tc.of], offenders.Weights[tc.by], got, tc.want)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (l *lists) encode(instances int64, most int) []byte {
 var errPart = errors.New("not a report about offenders of this version")
 
 // decode reads the output of encode. Lists for which wanted is false are left empty.
-func decode(b []byte, wanted func(Of, By) bool) (l *lists, instances int64, err error) {
+func decode(b []byte, wanted func(Dimension, Weight) bool) (l *lists, instances int64, err error) {
 	if len(b) == 0 || b[0] != version {
 		return nil, 0, errPart
 	}
@@ -180,9 +180,9 @@ func decode(b []byte, wanted func(Of, By) bool) (l *lists, instances int64, err 
 			}
 			text := b[size : size+int(n)]
 			b = b[size+int(n):]
-			if wanted(Of(of), By(by)) {
+			if wanted(Dimension(of), Weight(by)) {
 				if l[of][by], err = heavy.Decode(text); err != nil {
-					return nil, 0, fmt.Errorf("%s by %s: %w", Ofs[of], Bys[by], err)
+					return nil, 0, fmt.Errorf("%s by %s: %w", Dimensions[of], Weights[by], err)
 				}
 			}
 		}
@@ -193,4 +193,4 @@ func decode(b []byte, wanted func(Of, By) bool) (l *lists, instances int64, err 
 	return l, int64(n), nil
 }
 
-func everything(Of, By) bool { return true }
+func everything(Dimension, Weight) bool { return true }
