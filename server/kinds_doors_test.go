@@ -34,6 +34,7 @@ import (
 type doorsOfKinds struct {
 	random         *rand.Rand
 	violates       bool // responses may
+	short          bool // lists are
 	spans          *tracetest.InMemoryExporter
 	log, access    logged
 	gateway        http.Handler
@@ -172,9 +173,12 @@ func (d *doorsOfKinds) ends(door, path, body string) (string, *seen) {
 
 // list asks about several: the events of a span have room for all of them.
 func (d *doorsOfKinds) list(h *kindHistory, body string, i int) *seen {
-	all := []string{body}
+	all, most := []string{body}, 7
+	if d.short {
+		most = 2
+	}
 	for _, more := range h.scenario.Steps[i:] {
-		if more.Do == rulestest.Check && len(all) < 7 && d.random.IntN(3) > 0 {
+		if more.Do == rulestest.Check && len(all) < most && d.random.IntN(3) > 0 {
 			all = append(all, d.strange(more.Body))
 		}
 	}
@@ -285,6 +289,7 @@ func (d *doorsOfKinds) extAuthz(h *kindHistory, s *seen, of *asBody, method, tar
 	fields := r.GetDynamicMetadata().GetFields()
 	s.add("metadata", fields["outcome"].GetStringValue())
 	s.bare = fields == nil && code == 200
+	s.raw += rawMessage(r.GetDynamicMetadata())
 }
 
 // rateLimit calls Envoy's rate limit service.
@@ -300,7 +305,7 @@ func (d *doorsOfKinds) rateLimit(h *kindHistory, call *rules.Descriptors, body s
 	ctx, end := h.s.CallTracer()(h.Context(), rls.RateLimitService_ShouldRateLimit_FullMethodName, http.Header{})
 	defer end("OK")
 	answer, err := d.service.ShouldRateLimit(ctx, r)
-	s := &seen{asked: "service " + body}
+	s := &seen{asked: "service " + body, raw: fmt.Sprint(rawMessage(answer), err)}
 	if err != nil {
 		s.add("status", status.Code(err).String())
 	} else {
@@ -314,7 +319,7 @@ func (d *doorsOfKinds) decides(h *kindHistory, in *rules.Input, body string) *se
 	ctx, end := h.s.CallTracer()(h.Context(), "quota", http.Header{})
 	defer end("OK")
 	v, err := h.s.Decide(ctx, in, time.Time{})
-	s := &seen{asked: "decide " + body}
+	s := &seen{asked: "decide " + body, raw: say(&v, err) + "; " + sayEach(&v)}
 	overloaded := new(httplimit.Overloaded)
 	switch {
 	case errors.As(err, &overloaded):

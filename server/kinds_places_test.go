@@ -18,6 +18,7 @@ import (
 // seen is what the places say of one request, or of the checks of a list.
 type seen struct {
 	asked      string
+	raw        string                       // the answer, as TestDoorsGolden has it
 	at         map[string][]string          // words, by place
 	byID       map[string]map[string]string // words, by the decision's ID and place
 	ended      []string                     // words of charges and of ends of holds, by status and answer
@@ -101,6 +102,7 @@ type outcomeJSON struct {
 
 // answered reads an answer.
 func (s *seen) answered(status int, h http.Header, body []byte) {
+	s.raw = rawAnswer(status, h, body)
 	var j outcomeJSON
 	_ = json.Unmarshal(body, &j) // an upstream's is no JSON
 	j.Status, j.ID = status, h.Get("Stint-Decision")

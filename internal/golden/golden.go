@@ -14,6 +14,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected parts of testdata/*.txt")
 
+// Updates reports whether files are rewritten, so that differences are no failures.
+func Updates() bool { return *update }
+
 // Part is one test of a file.
 type Part struct{ Title, Given, Want string }
 

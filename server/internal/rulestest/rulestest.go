@@ -52,6 +52,12 @@ func Draw(seed uint64) *Scenario {
 	return newDrawer(seed).scenario()
 }
 
+// DrawSteps returns the scenario of a seed with these files instead of drawn ones. Names of rules must begin
+// as those of the grammar do, and each rule must have a line of its own.
+func DrawSteps(seed uint64, rules, envoy string) *Scenario {
+	return newDrawer(seed).steps(&Scenario{Rules: rules, Envoy: envoy})
+}
+
 // Set compiles both files.
 func (s *Scenario) Set() (*rules.Set, error) {
 	return rules.ParseFiles([]rules.File{
@@ -133,7 +139,11 @@ var (
 )
 
 func (d *drawer) scenario() *Scenario {
-	s := &Scenario{Rules: d.text("file"), Envoy: d.text("envoy")}
+	return d.steps(&Scenario{Rules: d.text("file"), Envoy: d.text("envoy")})
+}
+
+// steps draws steps that fit the files of s.
+func (d *drawer) steps(s *Scenario) *Scenario {
 	names, limited := aName.FindAllStringSubmatch(s.Rules, -1), aLimited.FindAllStringSubmatch(s.Rules, -1)
 	var running []string // the holds that were not settled
 	for range 30 + d.IntN(60) {
