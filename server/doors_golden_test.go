@@ -362,7 +362,7 @@ func spansText(spans tracetest.SpanStubs) string {
 	var b strings.Builder
 	attributes := func(all []attribute.KeyValue) {
 		for _, a := range all {
-			fmt.Fprintf(&b, " %s=%s", a.Key, a.Value.Emit())
+			fmt.Fprintf(&b, " %s=%s", a.Key, a.Value.String())
 		}
 		b.WriteByte('\n')
 	}
