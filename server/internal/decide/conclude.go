@@ -63,19 +63,16 @@ func (t *Request) place(g *Group) {
 // answered does what follows from g's own answer: its hold is settled when the request ends. The error is why
 // nothing is decided.
 func (d *Decider) answered(ctx context.Context, t *Request, g *Group) error {
-	a, simulated := &g.Answer, !g.Request.At.IsZero()
+	a := &g.Answer
 	if g.InShadow() {
-		if simulated {
-			return a.Err
+		if g.Request.At.IsZero() {
+			return nil
 		}
-		return nil
+		return a.Err // of a simulation
 	}
 	if errors.Is(a.Err, stint.ErrFull) && !d.Fleet.IsLayered() {
 		d.Instance.Failed(NoStore, a.Err)
 		withoutRoom(g, a)
-	}
-	if errors.Is(a.Err, stint.ErrRequest) || a.Err != nil && (simulated || ctx.Err() != nil) {
-		return a.Err
 	}
 	if a.Err == nil && t.Settlement != nil {
 		t.Settlement.keep(ctx, heldGroup{stint.Internal(friend.Of{}).Keep(d.Limiter, &g.Request, a.Each, &a.Decision), g.Request.Asks, g.Rules, t.Set.Watcher})
