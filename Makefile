@@ -131,7 +131,7 @@ bench-waiting:
 
 bench-go:
 	@scripts/get redis-server
-	go test -run '^$$' -bench . -benchmem . ./redislimit/... ./server/rules ./httplimit ./grpclimit ./server
+	go test -run '^$$' -bench . -benchmem . ./redislimit/... ./server/rules ./httplimit ./grpclimit ./server ./server/internal/decide ./server/internal/watch
 
 screenshots:
 	@scripts/get chromium-headless-shell

@@ -12,7 +12,15 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Verdict is the decision about a request.
+// Verdict is the decision about a request. It embeds the stint.Decision of the enforced rules, and has:
+//
+//   - Kind: what became of the request; it is there with an error, too
+//   - List and Entry: the list that decided, and the entry that matched
+//   - Rule: the rule whose limit or ban decided; ByHand: the manual ban that did
+//   - Rules and Each: a rule and a decision for each limit of each rule that applied, also in shadow mode
+//   - Descriptors, Left and GivenBack: the parts of the answer to a call of Envoy's rate limit service
+//   - ID: names the decision in the header Stint-Decision, in log lines and traces; Message: the rules' text
+//     for the client about a refusal
 type Verdict = decide.Verdict
 
 // Kind is what became of a request. String is its word in logs, metrics and traces; Answer, Status and Code

@@ -211,7 +211,7 @@ func appendReply(b []byte, t *decide.Request, shadows bool) []byte {
 	return append(b, ']')
 }
 
-// size estimates the length of that.
+// sizeOf estimates the length of that.
 func sizeOf(v *Verdict) int { return 256 + 208*len(v.Each) }
 
 // appendText appends a string in JSON.
@@ -231,7 +231,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// status is the status of the answer to a single check.
+// statusOf is the status of the answer to a single check.
 func statusOf(t *decide.Request) int {
 	if errors.Is(t.Err, decide.ErrBug) {
 		return http.StatusInternalServerError

@@ -15,7 +15,6 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
-	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -134,8 +133,12 @@ func (d *Decider) contain(a *arrival, some []Request, stage func()) {
 		}
 		d.Instance.Panicked(p)
 		for i := range some {
-			if t := &some[i]; t.Err == nil && (len(some) == 1 || len(t.Groups) > 0) { // the others asked nothing
-				t.Verdict, t.Err = Verdict{Kind: kind.Undecided}, ErrBug
+			t := &some[i]
+			if t.Err == nil && (len(some) == 1 || len(t.Groups) > 0) { // the others asked nothing
+				t.Err = ErrBug
+			}
+			if t.Err != nil {
+				t.Verdict = Verdict{Kind: KindOf(&t.Verdict, t.Err)}
 			}
 		}
 	}()

@@ -75,7 +75,8 @@ type Violation struct {
 // Violate counts a response to a request that set decided as a violation, even if the client has left. It
 // makes Start and Decision of v.
 func (d *Decider) Violate(ctx context.Context, set *Set, v *Violation) (err error) {
-	v.Decision, err = d.Limiter.Violate(context.WithoutCancel(ctx), v.Ask.Key, v.Ask.Penalty)
+	ctx = context.WithoutCancel(ctx)
+	v.Decision, err = d.Limiter.Violate(ctx, v.Ask.Key, v.Ask.Penalty)
 	if err != nil {
 		d.Instance.Failed("a response could not be counted as a violation", fmt.Errorf("rule %s: %w", v.Rule.Name, err))
 		return err

@@ -45,7 +45,7 @@ type Request struct {
 var plans = sync.Pool{New: func() any { return new(rules.Plan) }}
 
 // Plan finds the rules that apply and what to ask the store, at that instant (zero: now). m is scratch space.
-// allowed are permitted ambiguities.
+// allowed are permitted ambiguities. t must not be Opaque: its holds would not be bounded.
 func (t *Request) Plan(ctx context.Context, set *Set, m *rules.Plan, at time.Time, allowed rules.Ambiguity) {
 	t.plan(ctx, set, m, at, allowed, nil)
 }

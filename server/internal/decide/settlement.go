@@ -47,9 +47,9 @@ type Ended struct {
 	rules.Response
 	// Failed receives what goes wrong. nil: nobody learns of it.
 	Failed func(error)
-	// Store keeps the charges for answers that are made later.
+	// Store keeps the charges for answers that are made later. It must be given.
 	Store stint.Store
-	// Unknown is called for a rule with tokens that does not know the endpoint's cost. nil: nothing is.
+	// Unknown is called for a rule with tokens that does not know the endpoint's cost. nil: nobody learns of it.
 	Unknown func(*rules.Rule)
 }
 

@@ -34,7 +34,7 @@ func (c *Served) Forwarded(from, header string) {
 func (c *Served) foundForwarded(from, header string) {
 	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests have " + header + ", which is ignored because trusted_proxies is empty: " +
 		"if your proxy sets it, all its clients count as one; add the proxy to trusted_proxies"}
-	c.of.Log.Warn(f.Text, "code", f.Code, "address", c.of.Privacy.ShownAddress(from))
+	c.watch.Log.Warn(f.Text, "code", f.Code, "address", c.watch.Privacy.shownAddress(from))
 	c.noticed.add(f)
 }
 
@@ -51,7 +51,7 @@ func (c *Served) foundUnheld(r *rules.Rule, l *stint.Limit) {
 	}
 	f := rules.Finding{Code: rules.CodeNoEnd, Text: fmt.Sprintf("rule %q got a request whose end Stint cannot see, so %s is not held: %s; "+
 		"send such requests through the gateway, or use checks with hold and settle", r.Name, l.Terms(), does)}
-	c.of.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
+	c.watch.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	c.noticed.add(f)
 }
 
@@ -69,7 +69,7 @@ func (c *Served) TakesRoute(s *config.Settings, route *config.Route, all []*rule
 			continue
 		}
 		f := s.Impatient(rule, route)
-		c.of.Log.Warn(f.Text, "code", f.Code, "rule", rule.Name)
+		c.watch.Log.Warn(f.Text, "code", f.Code, "rule", rule.Name)
 		c.noticed.add(f)
 	}
 }
@@ -82,8 +82,8 @@ func (c *Served) foundUnread(r *rules.Rule) {
 	}
 	f := rules.Finding{Code: rules.CodeNoCost, Text: fmt.Sprintf("rule %q: none of %d responses had the cost of its request where %s expects it, so unsettled decides; "+
 		"compare a response of the upstream with the rule", r.Name, unreadResponses, where)}
-	c.of.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
-	c.noticed.add(f)
+	c.watch.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
+	c.watch.current.Load().noticed.add(f) // the rules may be others by now
 }
 
 // maxEndpoints bounds the unknown endpoints that are found: clients choose paths.
@@ -111,7 +111,7 @@ func (c *Served) UnknownEndpoint(r *rules.Rule, e rules.Endpoint, method, path s
 	}
 	f := rules.Finding{Code: rules.CodeEndpoint, Text: fmt.Sprintf("rule %q got a request to %s %s, %s: it was charged the response's usage, or the estimate of one request; "+
 		"give such requests their own rule with a cost, or block them", r.Name, Shown(method), Shown(path), why)}
-	c.of.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
+	c.watch.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	n.add(f)
 }
 

@@ -41,8 +41,8 @@ func (p *Privacy) ShownKey(key string) string {
 	return of.hash(key)
 }
 
-// ShownAddress is ShownKey for the address of a connection, without its port if it is hashed.
-func (p *Privacy) ShownAddress(remote string) string {
+// shownAddress is ShownKey for the address of a connection, without its port if it is hashed.
+func (p *Privacy) shownAddress(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil || p.salt.Load() == nil {
 		return remote
@@ -50,12 +50,12 @@ func (p *Privacy) ShownAddress(remote string) string {
 	return p.ShownKey(host)
 }
 
-// HideAddresses replaces the addresses in a line of net/http, if they are to be hashed.
-func (p *Privacy) HideAddresses(line string) string {
+// hideAddresses replaces the addresses in a line of net/http, if they are to be hashed.
+func (p *Privacy) hideAddresses(line string) string {
 	if p.salt.Load() == nil {
 		return line
 	}
-	return addressInLine.ReplaceAllStringFunc(line, p.ShownAddress)
+	return addressInLine.ReplaceAllStringFunc(line, p.shownAddress)
 }
 
 // addressInLine matches addresses with their port, as net writes them.

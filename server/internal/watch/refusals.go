@@ -176,13 +176,13 @@ func (l *Refusals) refusalAttrs(t *decide.Request) []slog.Attr {
 		}
 	}
 	if t.Kind != kind.Blocked {
-		add("retry_after", LoggedWait(t.RetryAfter))
+		add("retry_after", loggedWait(t.RetryAfter))
 	}
 	if t.Violations > 0 {
 		attrs = append(attrs, slog.Int64("violations", t.Violations))
 	}
 	if t.Kind == kind.Banned {
-		add("ban_left", LoggedWait(t.BanLeft))
+		add("ban_left", loggedWait(t.BanLeft))
 	}
 	add("by", decide.SayBy(&t.Decision))
 	add("client", l.Client(t.In.Addr()))
@@ -213,7 +213,7 @@ func (l *Refusals) violated(ctx context.Context, v violation) {
 		slog.Int("status", v.Status), slog.Int64("violations", v.Decision.Violations),
 	}
 	if k == kind.Banned {
-		attrs = append(attrs, slog.String("ban_left", LoggedWait(v.Decision.BanLeft)))
+		attrs = append(attrs, slog.String("ban_left", loggedWait(v.Decision.BanLeft)))
 	}
 	if v.ID != "" {
 		attrs = append(attrs, slog.String("decision", v.ID))

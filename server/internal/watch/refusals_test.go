@@ -107,7 +107,7 @@ func TestLoggedWait(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", time.Microsecond: "1µs", 999*time.Millisecond + 1500: "999.0015ms", 1234567891: "1.235s", 30 * time.Minute: "30m0s", stint.Never: "never",
 	} {
-		if got := LoggedWait(d); got != want {
+		if got := loggedWait(d); got != want {
 			t.Errorf("%d is %s, want %s", d, got, want)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // uses the counters of the rules that decided it.
 type Served struct {
 	decide.Set
-	of       *Watch
+	watch    *Watch
 	counters ruleCounters
 	holds    holdsByName
 	noticed  *noticed
@@ -94,7 +94,8 @@ type ruleCounter struct {
 // series, which would otherwise seem to start again.
 func (w *Watch) Install(set *rules.Set, before *Served) *Served {
 	now := w.Metrics.serve(set, before)
-	now.of, now.Watcher = w, now
+	now.watch, now.Watcher = w, now
+	w.current.Store(now)
 	return now
 }
 

@@ -30,8 +30,8 @@ func RequestID(lines []string) string {
 	return Loggable(lines[0])
 }
 
-// LoggedWait is a wait for a line, in ms from one second on.
-func LoggedWait(d time.Duration) string {
+// loggedWait is a wait for a line, in ms from one second on.
+func loggedWait(d time.Duration) string {
 	switch {
 	case d == stint.Never:
 		return "never"

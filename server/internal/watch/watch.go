@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -58,6 +59,7 @@ type Watch struct {
 	Bans     Bans
 	Tracing  *Tracing // nil: no spans are made
 	watchers []watcher
+	current  atomic.Pointer[Served] // the last that was installed
 }
 
 // Options are the settings of a Watch.
@@ -78,15 +80,15 @@ func New(o Options) *Watch {
 	if o.HashKeys {
 		w.Privacy.salt.Store(newSalt())
 	}
-	w.Sampled.Hide = w.Privacy.HideAddresses
+	w.Sampled.Hide = w.Privacy.hideAddresses
 	w.Refusals.to, w.Refusals.shown, w.Refusals.most = o.Log, w.Privacy.ShownKey, o.Refusals
 	return w
 }
 
-// Start makes decisions known to everyone who watches. Each may be nil, but for of. It is to be called before
-// there are any.
-func (w *Watch) Start(of *alerts.Alerts, counter *offenders.Counter, recorder *recent.Recorder) {
-	w.watchers = []watcher{w.Metrics, &w.Refusals, &w.Bans, usageWatcher{alerts: of}, decisionLog{to: w.Log, shownKey: w.Privacy.ShownKey}}
+// Start makes decisions known to everyone who watches. It is to be called before there are any. counter and
+// recorder may be nil.
+func (w *Watch) Start(evaluator *alerts.Alerts, counter *offenders.Counter, recorder *recent.Recorder) {
+	w.watchers = []watcher{w.Metrics, &w.Refusals, &w.Bans, usageWatcher{alerts: evaluator}, decisionLog{to: w.Log, shownKey: w.Privacy.ShownKey}}
 	if counter != nil {
 		w.watchers = append(w.watchers, offenderWatcher{counter})
 	}
@@ -98,17 +100,17 @@ func (w *Watch) Start(of *alerts.Alerts, counter *offenders.Counter, recorder *r
 // Decided is for decide.Watcher: it tells everyone who watches. Simulations are only measured.
 func (c *Served) Decided(ctx context.Context, e decide.Event) {
 	if e.Simulated {
-		c.of.Metrics.decided(ctx, event{e, c})
+		c.watch.Metrics.decided(ctx, event{e, c})
 		return
 	}
-	for _, w := range c.of.watchers {
+	for _, w := range c.watch.watchers {
 		w.decided(ctx, event{e, c})
 	}
 }
 
 // Violated is for decide.Watcher.
 func (c *Served) Violated(ctx context.Context, v decide.Violation) {
-	for _, w := range c.of.watchers {
+	for _, w := range c.watch.watchers {
 		w.violated(ctx, violation{v, c})
 	}
 }
@@ -144,7 +146,7 @@ func (l decisionLog) decided(ctx context.Context, e event) {
 			state = append(state, "held", d.Held)
 		}
 		if !d.Allowed {
-			state = append(state, "retry_after", LoggedWait(d.RetryAfter))
+			state = append(state, "retry_after", loggedWait(d.RetryAfter))
 		}
 		attrs = append(attrs, slog.Group(e.Rules[i].Name+"."+strconv.Itoa(i), state...))
 	}
@@ -182,5 +184,5 @@ func (c *Served) Lost(l *stint.Limit, err error) {
 		counters.lost.Inc()
 	}
 	const text = "a request was not charged what it did cost"
-	c.of.Sampled.Log(slog.LevelError, text, text, "rule", rule, "error", err)
+	c.watch.Sampled.Log(slog.LevelError, text, text, "rule", rule, "error", err)
 }
