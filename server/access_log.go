@@ -98,7 +98,7 @@ func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr
 		slog.String("method", watch.Loggable(r.Method)), slog.String("host", watch.Loggable(r.Host)), slog.String("path", watch.Loggable(pathOf(r))), slog.String("proto", r.Proto),
 		slog.Int("status", status), slog.Int64("bytes", a.bytes), slog.Float64("seconds", time.Since(a.start).Seconds()))
 	for _, f := range [...]struct{ name, text string }{
-		{"outcome", outcome}, {"rule", a.rule}, {"by", a.by}, {"upstream", upstream}, {"client", s.watch.Refusals.Client(s.clientOf(r))},
+		{"outcome", outcome}, {"rule", a.rule}, {"by", a.by}, {"upstream", upstream}, {"client", s.watch.Refusals.Client(s.door.ClientOf(r))},
 		{"request_id", watch.RequestID(r.Header["X-Request-Id"])}, {"decision", a.id},
 	} {
 		if f.text != "" {

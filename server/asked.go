@@ -1,43 +1,18 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net/http"
+
+	"github.com/stintdev/stint/server/internal/door"
 
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/server/internal/auth"
 )
 
-// Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC. Call
-// and Original must be given.
-type Asked struct {
-	// Call is the proxy's own call: its context (with http.LocalAddrContextKey), RemoteAddr and TLS, and in
-	// Header Stint-Token and Traceparent. Nothing else of it is read.
-	Call *http.Request
-	// Original is the client's request as the proxy received it: Method, RequestURI, Host and
-	// Header, and as RemoteAddr the address of the connection on which it came to the proxy. Its client is
-	// found as at the gateway: if that address is in trusted_proxies, X-Forwarded-For or the header that
-	// client_header names has the client.
-	Original *http.Request
-	// Attrs are rules.Input.Attrs.
-	Attrs map[string]any
-
-	// Passes is set if the request may pass, and Verdict if rules have decided it.
-	Passes  bool
-	Verdict Verdict
-
-	err error // why the caller may not ask
-}
-
-type askedKey struct{}
-
-// askedOf returns the Asked that r stands for; nil: r came by HTTP.
-func askedOf(r *http.Request) *Asked {
-	a, _ := r.Context().Value(askedKey{}).(*Asked)
-	return a
-}
+// Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC.
+type Asked = door.Asked
 
 // Authorizer returns a function that decides like /v1/authorize: with the same callers, bounds,
 // rules and answers. It sets Passes and Verdict, and writes the answer: the headers for the client if the
@@ -47,10 +22,11 @@ func askedOf(r *http.Request) *Asked {
 // The function may be used from many goroutines at once.
 func (s *Server) Authorizer() func(http.ResponseWriter, *Asked) error {
 	calls := httplimit.GRPC(s.authorizing(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		askedOf(r).Passes = true
+		door.AskedOf(r).Passes = true
 	})))
 	return func(w http.ResponseWriter, a *Asked) error {
-		call := a.Call.WithContext(context.WithValue(a.Call.Context(), askedKey{}, a))
+		own := &door.AskedCall{Asked: a}
+		call := a.Call.WithContext(own.With(a.Call.Context()))
 		// A page in a browser cannot make this call, so it may name any host; Envoy names its
 		// cluster.
 		call.Host = "localhost"
@@ -59,7 +35,7 @@ func (s *Server) Authorizer() func(http.ResponseWriter, *Asked) error {
 		}
 		call.Header, call.ProtoMajor = headerOfCall(a), 2
 		calls.ServeHTTP(w, call)
-		return a.err
+		return own.Err
 	}
 }
 
@@ -82,7 +58,7 @@ const maxHeaderBytes = 64 << 10
 
 // askedOriginal is the method original for a call that is Asked.
 func (s *Server) askedOriginal(r *http.Request) (*http.Request, error) {
-	a := askedOf(r)
+	a := door.AskedOf(r)
 	o := a.Original
 	if err := checkSaid(o.Method, o.RequestURI, "the method", "the path"); err != nil {
 		return nil, err
@@ -99,7 +75,7 @@ func (s *Server) askedOriginal(r *http.Request) (*http.Request, error) {
 	if o.RemoteAddr == "" { // all would count as one client
 		return nil, errors.New("the proxy must send the client's address")
 	}
-	clients := s.clients()
+	clients := s.door.Clients()
 	if clients.Header == "" {
 		clients.Header = "X-Forwarded-For"
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/rules"
@@ -90,7 +92,7 @@ func isPrefixed(r *http.Request) bool { return strings.HasPrefix(r.RequestURI, a
 func (s *Server) mayAuthorize(r *http.Request) *auth.Error {
 	who, err := s.checkCallers.Authenticate(r, auth.Proxy)
 	if err != nil {
-		refusedCaller(s.watch.Sampled, s.checkCallers, r, who, err)
+		s.door.RefusedCaller(s.checkCallers, r, who, err)
 	}
 	return err
 }
@@ -101,7 +103,7 @@ func (s *Server) authorizing(pass http.Handler) http.Handler {
 	decide := s.middleware(func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
 		return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
 	}).Wrap(pass)
-	return s.cors.Refusals(inErrorFormat(s.Rules, s.capped(s.watch.Tracing.Requests("authorize", s.believesCaller, s.proxyAsks(decide)))))
+	return s.cors.Refusals(inErrorFormat(s.Rules, s.door.Capped(s.watch.Tracing.Requests("authorize", s.door.BelievesCaller, s.proxyAsks(decide)))))
 }
 
 // distrust is the answer to proxies that are not in trusted_proxies. It omits their address,
@@ -111,18 +113,18 @@ const distrust = "This proxy is not trusted: list its address in trusted_proxies
 // proxyAsks decides the request that a trusted proxy asks about.
 func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if clients := s.clients(); !clients.Believes(r) {
-			s.notice(r)
+		if clients := s.door.Clients(); !clients.Believes(r) {
+			s.door.Notice(r)
 			const text = "a proxy that is not in trusted_proxies asked about a request, and was refused"
 			s.watch.Sampled.Log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
-			if a := askedOf(r); a != nil {
-				a.err = &auth.Error{Status: http.StatusForbidden, Detail: distrust}
+			if a := door.AskedOf(r); a != nil {
+				a.Err = &auth.Error{Status: http.StatusForbidden, Detail: distrust}
 			}
 			httplimit.Problem(w, r, http.StatusForbidden, distrust)
 			return
 		}
 		find := s.original
-		if askedOf(r) != nil {
+		if door.AskedOf(r) != nil {
 			find = s.askedOriginal
 		}
 		original, err := find(r)
@@ -142,7 +144,7 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients := s.clients()
+	clients := s.door.Clients()
 	if clients.Header == "" {
 		clients.Header = "X-Forwarded-For"
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/usage"
@@ -101,8 +103,8 @@ func (b *body) parse() {
 	if b.data == nil || b.json != nil || b.wrong != nil {
 		return
 	}
-	size := decodedSize(len(b.data), func(c string) int { return bytes.Count(b.data, []byte(c)) })
-	if len(b.data) > smallBody && b.values.Take(size) != nil {
+	size := door.DecodedSize(len(b.data), func(c string) int { return bytes.Count(b.data, []byte(c)) })
+	if len(b.data) > door.SmallBody && b.values.Take(size) != nil {
 		b.failed = b.s.overloadedByBytes()
 		b.wrong = b.failed
 		return
@@ -125,7 +127,7 @@ func (s *Server) overloadedByBytes() error {
 func (b *body) begin() (ok bool) {
 	if !b.read {
 		b.read = true
-		b.share, b.values = b.s.admission.bytes.Share(b.request), b.s.admission.bytes.Share(b.request)
+		b.share, b.values = b.s.door.Admission.Bytes.Share(b.request), b.s.door.Admission.Bytes.Share(b.request)
 	}
 	return b.rest != nil || b.request.Body != nil && b.request.Body != http.NoBody
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,12 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/inflight"
-	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // maxCheckBody is the size of the largest check request in bytes, and maxChecks the number of
@@ -113,9 +113,9 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // slots are decided last.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/check", s.guard(s.capped(s.watch.Tracing.Requests("check", nil, http.HandlerFunc(s.check)))))
-	mux.Handle("POST /v1/settle", s.guard(s.capped(s.watch.Tracing.Requests("settle", nil, s.endHolds(stint.HoldSettle)))))
-	mux.Handle("POST /v1/renew", s.guard(s.capped(s.watch.Tracing.Requests("renew", nil, s.endHolds(stint.HoldRenew)))))
+	mux.Handle("POST /v1/check", s.guard(s.door.Capped(s.watch.Tracing.Requests("check", nil, http.HandlerFunc(s.check)))))
+	mux.Handle("POST /v1/settle", s.guard(s.door.Capped(s.watch.Tracing.Requests("settle", nil, s.endHolds(stint.HoldSettle)))))
+	mux.Handle("POST /v1/renew", s.guard(s.door.Capped(s.watch.Tracing.Requests("renew", nil, s.endHolds(stint.HoldRenew)))))
 	authorize := s.authorize()
 	mux.Handle(authorizePath, authorize)
 	s.addProbes(mux, s.guard)
@@ -132,7 +132,7 @@ func (s *Server) Check() http.Handler {
 func (s *Server) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who, err := s.checkCallers.Authenticate(r, auth.Bearer); err != nil {
-			refusedCaller(s.watch.Sampled, s.checkCallers, r, who, err)
+			s.door.RefusedCaller(s.checkCallers, r, who, err)
 			err.Challenge(w.Header())
 			httplimit.Problem(w, r, err.Status, err.Detail)
 			return
@@ -148,7 +148,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, wrong)
 		return
 	}
-	room := s.admission.bytes.Share(r)
+	room := s.door.Admission.Bytes.Share(r)
 	defer room.Refund()
 	body, ok := s.readJSON(w, r, &room)
 	if !ok {
@@ -162,9 +162,9 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, q := range b.inputs {
-		s.calls.set(q.Descriptors)
+		s.calls.Set(q.Descriptors)
 	}
-	s.decide(r.Context(), b.requests, time.Time{}, shadows)
+	s.door.Decide(r.Context(), b.requests, time.Time{}, shadows)
 	s.decider.Charge(r.Context(), b.charges)
 	if several {
 		s.answerEach(w, r, b, shadows)
@@ -173,48 +173,32 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	s.answerOne(w, r, b, shadows)
 }
 
-// smallBody is the size up to which bodies need no room: instance.in_flight bounds their
-// number.
-const smallBody = 4 << 10
-
-// decodedBytes is the most memory that a body of JSON takes when decoded: far more than its size for
-// [{"":0},{"":0}]. TestBytesOfBodies compares.
-func decodedBytes(body string) int64 {
-	return decodedSize(len(body), func(c string) int { return strings.Count(body, c) })
-}
-
-// decodedSize is decodedBytes by the size of a body, in which count counts a character.
-func decodedSize(bytes int, count func(string) int) int64 {
-	const object, list, value = 510, 48, 32
-	return int64(bytes + object*count("{") + list*count("[") + value*count(","))
-}
-
 // readBody reads a check request. It believes Content-Length unless that is large, to read the
 // body in one go. It reserves memory for the bytes that it keeps and for their decoded form.
 func readBody(w http.ResponseWriter, r *http.Request, room *inflight.Share) (string, error) {
 	n := r.ContentLength
-	if n > 0 && n <= smallBody {
+	if n > 0 && n <= door.SmallBody {
 		body := make([]byte, n)
 		_, err := io.ReadFull(r.Body, body)
 		return string(body), err
 	}
-	if err := room.Take(bufferSize); err != nil {
+	if err := room.Take(door.BufferSize); err != nil {
 		return "", err
 	}
-	buffer := buffers{}.Get()
-	defer buffers{}.Put(buffer)
-	if n > 0 && n <= bufferSize {
+	buffer := door.Buffers{}.Get()
+	defer door.Buffers{}.Put(buffer)
+	if n > 0 && n <= door.BufferSize {
 		if _, err := io.ReadFull(r.Body, buffer[:n]); err != nil {
 			return "", err
 		}
 		body := string(buffer[:n])
-		return body, room.Take(decodedBytes(body))
+		return body, room.Take(door.DecodedBytes(body))
 	}
 	var body strings.Builder
 	if _, err := io.CopyBuffer(&body, room.Reader(http.MaxBytesReader(w, r.Body, maxCheckBody)), buffer); err != nil {
 		return "", err
 	}
-	return body.String(), room.Take(decodedBytes(body.String()))
+	return body.String(), room.Take(door.DecodedBytes(body.String()))
 }
 
 // answerOne answers a check request of one check.
@@ -228,7 +212,7 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, sha
 		refuse(t, w, r)
 		return
 	}
-	a := s.answer(t)
+	a := s.door.Answer(t)
 	s.settings.Dialect.SetHeaders(w.Header(), &a)
 	if s.settings.DegradedHeader {
 		httplimit.Internal(friend.Of{}).SetDegraded(w.Header(), a.By)
@@ -302,14 +286,4 @@ func readShadow(r *http.Request) (asked bool, wrong string) {
 		return true, ""
 	}
 	return false, "The parameter shadow must be true or false."
-}
-
-// refusedCaller logs that a caller of an API was refused.
-func refusedCaller(l *watch.Sampled, a *auth.Authenticator, r *http.Request, who auth.Caller, err error) {
-	text := "the " + a.API() + " API refused a caller"
-	args := []any{"address", r.RemoteAddr, "why", err}
-	if who.Name != "" {
-		args = append(args, "name", who.Name)
-	}
-	l.Log(slog.LevelWarn, text, text, args...)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"github.com/stintdev/stint"
 )
 
@@ -29,7 +31,7 @@ func TestBytesOfBodies(t *testing.T) {
 		"calls":     fill(`{"domain":"d","descriptors":[`, `{"limit":{"unit":"day","requests_per_unit":1},"entries":[{"key":"k"}]}`, `]}`),
 		"checks":    "[" + strings.Repeat(`{"client":"192.0.2.1","request":{"path":"/a?b=c","headers":{"a":"b"}},"attrs":{"a":1}},`, 999) + "{}]",
 	} {
-		took, most := int64(math.MaxInt64), decodedBytes(body)
+		took, most := int64(math.MaxInt64), door.DecodedBytes(body)
 		for range 3 { // others may take some meanwhile
 			b := new(batch)
 			before := heapInUse()
@@ -82,7 +84,7 @@ func TestBytesOfSettlements(t *testing.T) {
 		if _, err := e.read(body); err != nil {
 			t.Fatal(name, err)
 		}
-		took, most := heapInUse()-before, decodedBytes(body)+int64(len(e.calls))*heldBytes
+		took, most := heapInUse()-before, door.DecodedBytes(body)+int64(len(e.calls))*heldBytes
 		if t.Logf("%s: %d bytes and %d calls take %d, at most %d", name, len(body), len(e.calls), took, most); took > most {
 			t.Errorf("%s: %d bytes of JSON take %d, want at most %d", name, len(body), took, most)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/dashboard"
 	"github.com/stintdev/stint/server/internal/admin"
-	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/reports"
 	"github.com/stintdev/stint/server/rules"
@@ -171,13 +170,11 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Findings:  s.Findings,
 		Settings:  s.settings.InForce,
 		Callers:   s.adminCallers,
-		Refused: func(a *auth.Authenticator, r *http.Request, who auth.Caller, err error) {
-			refusedCaller(s.watch.Sampled, a, r, who, err)
-		},
-		Audit:  s.audit,
-		Bytes:  s.adminBytes,
-		Alerts: s.alerts,
-		Live:   s.live,
+		Refused:   s.door.RefusedCaller,
+		Audit:     s.audit,
+		Bytes:     s.adminBytes,
+		Alerts:    s.alerts,
+		Live:      s.live,
 	}
 	if s.settings.Admin.Dashboard {
 		api.Dashboard = dashboard.Handler()

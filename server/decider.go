@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
+	"github.com/stintdev/stint/server/internal/door"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/internal/decide"
@@ -44,6 +44,10 @@ const (
 // KindOf is the kind of a request with this verdict, or that could not be decided because of err.
 func KindOf(v *Verdict, err error) Kind { return decide.KindOf(v, err) }
 
+// Calls is how an Envoy rate limit service decides its calls: rules.Descriptors.Each and Quota for all of
+// them. The check API and Explain decide such calls in the same way.
+type Calls = door.Calls
+
 // newDecider returns what decides. layered is behind the layers of this instance, if there are any.
 func (s *Server) newDecider(layered *stint.Limiter) *decide.Decider {
 	o := decide.Options{
@@ -59,8 +63,8 @@ func (s *Server) newDecider(layered *stint.Limiter) *decide.Decider {
 		Timeout:    s.settings.DecisionTimeout,
 		MostKept:   maxChecks,
 	}
-	if s.admission.limit != nil {
-		o.Admit = s.admission.admit
+	if s.door.Admission.HasLimit() {
+		o.Admit = s.door.Admission.Admit
 	}
 	return decide.New(o)
 }
@@ -78,28 +82,6 @@ func (s *Server) newDecider(layered *stint.Limiter) *decide.Decider {
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
 	one := make([]decide.Request, 1)
 	one[0].In = in
-	s.decide(ctx, one, at, true)
+	s.door.Decide(ctx, one, at, true)
 	return one[0].Verdict, one[0].Err
-}
-
-// decide decides requests that arrived together, and traces that; see decide.Decider.Decide.
-func (s *Server) decide(ctx context.Context, all []decide.Request, at time.Time, shadows bool) {
-	whole := ctx
-	var span trace.Span
-	if at.IsZero() {
-		ctx, span = s.watch.Tracing.Start(ctx, "decide")
-	}
-	s.decider.Decide(ctx, all, at, shadows)
-	s.watch.Tracing.Decided(whole, span, all)
-}
-
-// Calls is how an Envoy rate limit service decides its calls: rules.Descriptors.Each and Quota for all of
-// them. The check API and Explain decide such calls in the same way.
-type Calls struct{ Each, Quota bool }
-
-// set makes d, which may be nil, be decided that way.
-func (c Calls) set(d *rules.Descriptors) {
-	if d != nil {
-		d.Each, d.Quota = d.Each || c.Each, d.Quota || c.Quota
-	}
 }

@@ -52,7 +52,7 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 	in = s.routed(in)
 	if in.Descriptors != nil {
 		with, call := *in, *in.Descriptors
-		s.calls.set(&call)
+		s.calls.Set(&call)
 		with.Descriptors, in = &call, &with
 	}
 	one := [1]decide.Request{{In: in}}

@@ -31,7 +31,7 @@ func (s *Server) Concluded(ctx context.Context, in *rules.Input) (Verdict, error
 // Holds is what requests have taken and not refunded yet.
 func (s *Server) Holds() map[string]int64 {
 	return map[string]int64{
-		"gateway": s.admission.gateway.Taken(), "check": s.admission.check.Taken(), "bytes": s.admission.bytes.Taken(),
+		"gateway": s.door.Admission.Gateway.Taken(), "check": s.door.Admission.Check.Taken(), "bytes": s.door.Admission.Bytes.Taken(),
 		"admin": s.adminBytes.Taken(), "upgraded": s.cutOff.upgraded.Load(), "shadows": s.decider.ShadowCalls(),
 	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,21 +45,6 @@ func (s *Server) noticeHolds() {
 	f, near := s.holdsFinding()
 	if was := s.manyHolds.Swap(near); near && !was {
 		s.log.Warn(f.Text, "code", f.Code)
-	}
-}
-
-// notice finds a proxy that is missing in trusted_proxies. It is logged once for each set of
-// rules.
-func (s *Server) notice(r *http.Request) {
-	set := s.set.Load()
-	if len(set.TrustedProxies) > 0 {
-		return
-	}
-	for _, name := range [...]string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", http.CanonicalHeaderKey(s.settings.ClientHeader)} {
-		if r.Header[name] != nil {
-			set.Forwarded(r.RemoteAddr, name)
-			return
-		}
 	}
 }
 

@@ -1,21 +1,18 @@
 package server
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"net/textproto"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/httpfield"
-	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/decide"
-	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -23,7 +20,7 @@ import (
 // request that matches no route counts, too, and gets 404. gRPC clients are refused with a gRPC status; see
 // httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.watch.Tracing.Requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))))
+	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.watch.Tracing.Requests("gateway", s.door.BelievesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))))
 }
 
 // inErrorFormat makes next answer in the error format of the rules in force when a request comes.
@@ -43,7 +40,7 @@ func (s *Server) middleware(decide httplimit.Decide) httplimit.Middleware {
 		Dialect:    s.settings.Dialect,
 		MaxDelayed: int(s.settings.MaxDelayed),
 		MaxDelay:   s.settings.MaxDelay,
-		Client:     s.clientOf,
+		Client:     s.door.ClientOf,
 		Degraded:   s.settings.DegradedHeader,
 		Violations: s.settings.ViolationsHeader,
 	}
@@ -51,14 +48,14 @@ func (s *Server) middleware(decide httplimit.Decide) httplimit.Middleware {
 
 // decideHTTP is Decide for the gateway's middleware, which can delay r by up to maxDelay.
 func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
-	s.notice(r)
+	s.door.Notice(r)
 	x := exchangeOf(r)
 	target, err := s.readTarget(r, x)
 	if err != nil {
 		s.watch.Malformed(r.Context())
 		return httplimit.Answer{}, err
 	}
-	clients, host, header := s.clients(), httpfield.CanonicalHost(r.Host), r.Header
+	clients, host, header := s.door.Clients(), httpfield.CanonicalHost(r.Host), r.Header
 	if x != nil && !x.wrapped {
 		header = passedOn(header)
 	}
@@ -80,14 +77,14 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		Client: clients.Addr(r),
 		Cost:   1,
 	}
-	var asked *Asked
+	var asked *door.AskedCall
 	if x == nil {
-		if asked = askedOf(r); asked != nil {
+		if asked = door.AskedOf(r); asked != nil {
 			in.Attrs = asked.Attrs
 		}
 	}
-	if !s.believesToken(r) {
-		in.Claims = noClaims
+	if x != nil && !s.door.BelievesToken(r) {
+		in.Claims = door.NoClaims
 	}
 	one := make([]decide.Request, 1)
 	t := &one[0]
@@ -96,7 +93,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		x.body.s, x.body.request = s, r
 		in.Request.Body, t.Settlement, x.settlement.Next = &x.body, &x.settlement, x
 	}
-	s.decide(r.Context(), one, time.Time{}, false)
+	s.door.Decide(r.Context(), one, time.Time{}, false)
 	if x == nil {
 		if t.Err != nil {
 			return httplimit.Answer{}, t.Err
@@ -104,7 +101,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		if asked != nil {
 			asked.Verdict = t.Verdict
 		}
-		a := s.answer(t)
+		a := s.door.Answer(t)
 		a.Format = a.Format.ForProxies()
 		return a, nil
 	}
@@ -114,7 +111,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		return httplimit.Answer{}, t.Err
 	}
 	x.watching, x.set, x.id, x.client = t.Watching, t.Set, t.ID, in.Client
-	a := s.answer(t)
+	a := s.door.Answer(t)
 	if t.Allowed {
 		if x.prompt != (rules.Prompt{}) && x.endpoint.UsesTokens() {
 			s.set.Load().TakesRoute(&s.settings, x.route, t.Rules)
@@ -160,46 +157,6 @@ func passedOn(h http.Header) http.Header {
 	return kept
 }
 
-func (s *Server) clients() httplimit.Clients {
-	set := s.Rules()
-	return httplimit.Clients{Trusted: set.TrustedProxies, Header: s.settings.ClientHeader, NAT64: set.NAT64}
-}
-
-// answer converts a decision to the middleware's type.
-func (s *Server) answer(t *decide.Request) httplimit.Answer {
-	a := httplimit.Answer{
-		Decision:  t.Decision,
-		Blocked:   t.Kind == kind.Blocked,
-		Unlimited: t.Allowed && t.Limit == nil,
-	}
-	a.Message, a.Cause, a.ID = t.Message, t.Cause(), t.ID
-	if a.Blocked || a.Unlimited {
-		return a
-	}
-	if !t.Allowed {
-		a.Format = formatOf(t, s.Rules())
-	}
-	a.Each, a.Units = t.Enforced(), t.Units()
-	a.Delay = 0
-	delaying, last := 0, 0
-	for i := range t.Each {
-		if d := t.Each[i].Delay; d > 0 && t.Allowed && t.Rules[i].Shape && t.Rules[i].Mode == rules.Enforce {
-			a.Delay = max(a.Delay, d)
-			delaying, last = delaying+1, i
-		}
-	}
-	if a.Delay > 0 {
-		a.Shape = true
-		if delaying == 1 { // with several queues, a turn in one would be too early for another
-			httplimit.Internal(friend.Of{}).SetQueue(&a, places.QueueOf(t.Ask(last)))
-		}
-		a.Refund = func(ctx context.Context) {
-			s.decider.Undo(ctx, t, "a request ended while it was delayed, and its units could not be refunded")
-		}
-	}
-	return a
-}
-
 // upstreams handles requests whose route was found when they were decided.
 func (s *Server) upstreams() http.Handler {
 	proxies := make(map[*config.Route]http.Handler, len(s.routes))
@@ -227,24 +184,4 @@ func (x *exchange) takeHeaders(h http.Header) {
 	x.headers = make(http.Header, len(h))
 	maps.Copy(x.headers, h)
 	clear(h)
-}
-
-// buffers are reused to copy bodies and to read lists of checks.
-type buffers struct{}
-
-const bufferSize = 32 << 10
-
-var freeBuffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
-
-func (buffers) Get() []byte  { return freeBuffers.Get().(*[bufferSize]byte)[:] }
-func (buffers) Put(b []byte) { freeBuffers.Put((*[bufferSize]byte)(b)) }
-
-// noClaims is Input.Claims where no token is read.
-var noClaims = map[string]any{}
-
-// believesToken reports whether the token of a request may be read. A signature proves who made
-// the token. Without one, others must verify the token, so the request must come through a
-// trusted proxy. Proxies that call /v1/authorize were checked already.
-func (s *Server) believesToken(r *http.Request) bool {
-	return s.claims == nil || !s.claims.Trusted || exchangeOf(r) == nil || s.clients().Believes(r)
 }

@@ -95,8 +95,8 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	if c.s.dropped != nil {
 		to <- prometheus.MustNewConstMetric(logDropped, prometheus.CounterValue, float64(c.s.dropped()))
 	}
-	gauge(inFlight, float64(c.s.admission.gateway.Taken()), gatewayListener)
-	gauge(inFlight, float64(c.s.admission.check.Taken()), checkListener)
+	gauge(inFlight, float64(c.s.door.Admission.Gateway.Taken()), gatewayListener)
+	gauge(inFlight, float64(c.s.door.Admission.Check.Taken()), checkListener)
 	running := c.s.watch.Bans.Count()
 	for _, r := range now.Set.Rules {
 		if r.Penalty != nil {

@@ -53,11 +53,11 @@ type exchangeKey struct{}
 // the others.
 func (s *Server) withExchange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		place, headers, ok := s.admission.enter(s.admission.gateway, w, r)
+		place, headers, ok := s.door.Admission.Enter(s.door.Admission.Gateway, w, r)
 		if !ok {
 			return
 		}
-		x := &exchange{room: s.admission.gateway, place: place}
+		x := &exchange{room: s.door.Admission.Gateway, place: place}
 		x.body.writer = w
 		if s.settings.Log.Access {
 			if x.access = accessOf(r); x.access != nil {
@@ -66,7 +66,7 @@ func (s *Server) withExchange(next http.Handler) http.Handler {
 		}
 		defer func() {
 			x.stopPace()
-			s.admission.bytes.Refund(headers)
+			s.door.Admission.Bytes.Refund(headers)
 			if x.body.read {
 				x.body.free()
 			}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"github.com/stintdev/stint/internal/usage"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -68,7 +70,7 @@ func (b *body) Each(path []string, f func(rules.Lookup) error) error {
 	if err != nil {
 		return unreadable("%w", err)
 	}
-	return orUnreadable(usage.ReadElements(text, min(b.filled(), bufferSize), path, func(o *usage.Outline) error {
+	return orUnreadable(usage.ReadElements(text, min(b.filled(), door.BufferSize), path, func(o *usage.Outline) error {
 		return f(func(path []string) (any, bool, error) { return fieldOf(o, path) })
 	}))
 }
@@ -149,12 +151,12 @@ func (b *body) outline() error {
 	again.read = nil
 	text, err := b.decoded(again)
 	if err == nil {
-		b.prompt.outline, err = usage.ReadOutline(text, min(length, bufferSize))
+		b.prompt.outline, err = usage.ReadOutline(text, min(length, door.BufferSize))
 	}
 	if err != nil {
 		return unreadable("%w", err)
 	}
-	if kept := b.prompt.outline.Bytes(); max(length, b.prompt.outline.Len) > smallBody && b.values.Take(kept) != nil {
+	if kept := b.prompt.outline.Bytes(); max(length, b.prompt.outline.Len) > door.SmallBody && b.values.Take(kept) != nil {
 		b.prompt.outline = nil
 		b.failed = b.s.overloadedByBytes()
 	}

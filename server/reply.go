@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/server/internal/decide"
@@ -244,12 +246,12 @@ func statusOf(t *decide.Request) int {
 func appendElement(b []byte, t *decide.Request, r *http.Request, shadows bool) []byte {
 	b = append(b, '{')
 	if t.Err != nil {
-		p := page{header: http.Header{}}
+		p := door.Page{Headers: http.Header{}}
 		refuse(t, &p, r)
 		if t.Kind == kind.Undecided && statusOf(t) == http.StatusServiceUnavailable {
 			b = append(b, `"retry_after":1,`...) // the body does not have it
 		}
-		return append(b, bytes.TrimSpace(p.body[1:])...)
+		return append(b, bytes.TrimSpace(p.Text[1:])...)
 	}
 	b = append(b, `"status":`...)
 	b = strconv.AppendInt(b, int64(statusOf(t)), 10)
@@ -286,25 +288,4 @@ func refuse(t *decide.Request, w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Retry-After", "1")
 	httplimit.Problem(w, r, status, "The server cannot decide about this request right now.")
-}
-
-// page is a response's body.
-type page struct {
-	header http.Header
-	body   []byte
-}
-
-func (p *page) Header() http.Header { return p.header }
-func (p *page) WriteHeader(int)     {}
-func (p *page) Write(b []byte) (int, error) {
-	p.body = append(p.body, b...)
-	return len(b), nil
-}
-
-// formatOf is the format of the refusal of t by the rules of set.
-func formatOf(t *decide.Request, set *rules.Set) *httplimit.ErrorFormat {
-	if r := t.Teller(); r != nil {
-		return r.Refusal
-	}
-	return set.Refusal
 }

@@ -279,7 +279,7 @@ const cutTimeout = time.Second
 func (s *Server) cutRest(cut context.CancelFunc) {
 	s.cutOff.begun.Store(true)
 	cut()
-	requests := s.admission.inFlight
+	requests := s.door.Admission.InFlight
 	for deadline := time.Now().Add(cutTimeout); requests()+s.cutOff.upgraded.Load() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}

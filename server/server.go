@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stintdev/stint"
@@ -89,6 +91,7 @@ type Server struct {
 	limiter    *stint.Limiter
 	fleet      *fleet.Store    // the same store behind the layers
 	manyHolds  atomic.Bool     // little room is left for holds
+	door       *door.Door      // what all doors share
 	decider    *decide.Decider // its Limiter is over fleet if that has layers, else limiter
 	local      *stint.Memory   // counts for fleet without the store
 	store      storeWatch
@@ -112,7 +115,6 @@ type Server struct {
 	adminCallers, checkCallers *auth.Authenticator
 
 	// Bounds.
-	admission     *admission
 	footprint     config.Footprint
 	adminBytes    *inflight.Bytes // separate, so that operators can call when the rest is used up
 	headerTimeout time.Duration   // for a client to send the headers of a request
@@ -174,8 +176,11 @@ func New(c Config) *Server {
 		Webhooks: webhookNames(&s.settings), Listeners: []string{gatewayListener, checkListener, adminListener},
 	})
 	s.watch.Metrics.Registry.MustRegister(liveCollector{s}, findingsCollector(s.Findings))
+	s.door = &door.Door{
+		Settings: &s.settings, Watch: s.watch, Served: s.set.Load, Left: s.cutOff.left,
+	}
 	s.errorLog = log.New(s.watch.Sampled, "", 0)
-	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin, s.clientKey), auth.ForCheck(&s.settings)
+	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin, s.door.ClientKey), auth.ForCheck(&s.settings)
 	if s.limiter == nil || s.limiter.Store == nil {
 		given := s.limiter
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
@@ -197,8 +202,9 @@ func New(c Config) *Server {
 		stint.Internal(friend.Of{}).SetMaxOwed(layered, s.footprint.MaxOwed())
 	}
 	stint.Internal(friend.Of{}).OnLost(layered, func(l *stint.Limit, err error) { s.set.Load().Lost(l, err) })
-	s.admission = newAdmission(&s.settings, s.clientOf, s.watch.Metrics, s.watch.Sampled)
+	s.door.Admission = door.NewAdmission(&s.settings, s.door.ClientOf, s.watch.Metrics, s.watch.Sampled)
 	s.decider = s.newDecider(layered)
+	s.door.Decider = s.decider
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
@@ -206,6 +212,7 @@ func New(c Config) *Server {
 			Client: claims.NewClient(&s.settings), Log: s.log, Bytes: s.footprint.TokenBytes(),
 			Valid: s.watch.Metrics.TokensValid.Inc, Invalid: s.watch.Metrics.TokensInvalid.Inc, Failed: s.watch.Metrics.KeysFailed.Inc,
 		})
+		s.door.TrustedClaims = s.claims.Trusted
 		s.own.Claims, s.own.TokenHeader = s.claims.Of, s.claims.Header
 	}
 	if shared, ok := c.Documents.(Reports); ok {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
@@ -20,7 +22,7 @@ import (
 // endHolds answers /v1/settle and /v1/renew: one call, or a list of up to maxChecks.
 func (s *Server) endHolds(action stint.HoldAction) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		room := s.admission.bytes.Share(r)
+		room := s.door.Admission.Bytes.Share(r)
 		defer room.Refund()
 		body, ok := s.readJSON(w, r, &room)
 		if !ok {
@@ -28,7 +30,7 @@ func (s *Server) endHolds(action stint.HoldAction) http.Handler {
 		}
 		e := holdEnds{action: action}
 		several, err := e.read(body)
-		if err == nil && len(body) > smallBody {
+		if err == nil && len(body) > door.SmallBody {
 			err = room.Take(int64(len(e.calls)) * heldBytes)
 		}
 		if err != nil {
@@ -326,10 +328,10 @@ func refuseForNow(w http.ResponseWriter, r *http.Request, detail string) {
 
 // element is the problem that refuse answers for err, as an element of a list.
 func element(r *http.Request, err error, refuse func(http.ResponseWriter, *http.Request, error)) []byte {
-	p := page{header: http.Header{}}
+	p := door.Page{Headers: http.Header{}}
 	refuse(&p, r, err)
-	body := bytes.TrimSpace(p.body)
-	if p.header.Get("Retry-After") == "" {
+	body := bytes.TrimSpace(p.Text)
+	if p.Headers.Get("Retry-After") == "" {
 		return body
 	}
 	return append([]byte(`{"retry_after":1,`), body[1:]...)
@@ -361,7 +363,7 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight
 	case err == nil:
 		return body, true
 	case errors.Is(err, inflight.ErrNoRoom):
-		s.admission.refuseBytes(w, r)
+		s.door.Admission.RefuseBytes(w, r)
 		return "", false
 	case errors.As(err, &tooLarge):
 		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "The body is larger than 2 MiB.")
@@ -375,7 +377,7 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight
 // refuseBody answers a call whose body was read and is wrong.
 func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, inflight.ErrNoRoom) {
-		s.admission.refuseBytes(w, r)
+		s.door.Admission.RefuseBytes(w, r)
 		return
 	}
 	s.watch.Malformed(r.Context())

@@ -135,7 +135,7 @@ func (s *simulation) request(ctx context.Context, q *checkInput, at time.Time) (
 	if q.way == holdUnits {
 		t.Hold = s.newID(at)
 	}
-	s.decide(ctx, one, at, true)
+	s.door.Decide(ctx, one, at, true)
 	if t.Err != nil {
 		return nil, t.Err
 	}

@@ -58,10 +58,6 @@ func routeOf(r *http.Request) string {
 	return x.pattern
 }
 
-// believesCaller reports whether r comes from a trusted proxy, so that it may say which trace
-// it belongs to.
-func (s *Server) believesCaller(r *http.Request) bool { return s.clients().Believes(r) }
-
 // CallTracer starts a span of a call that this Server decides for another service, and returns the context to
 // decide it with. method is the gRPC service and method. If caller has the headers of a span, the new span
 // continues its trace. end ends the span: code is the gRPC code, such as "OK".

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stintdev/stint/server/internal/door"
+
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/stintdev/stint/httplimit"
@@ -290,7 +292,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 			return nil
 		},
 		ErrorHandler: s.upstreamFailed,
-		BufferPool:   buffers{},
+		BufferPool:   door.Buffers{},
 		ErrorLog:     s.errorLog,
 	}
 	_, timeout := s.settings.Timeouts(route)
@@ -322,7 +324,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 // setForwarded sets the headers that describe where the request comes from. It removes such headers of an
 // untrusted client, also under names that upstreams take for them, such as X_Forwarded_For.
 func (s *Server) setForwarded(p *httputil.ProxyRequest) {
-	clients := s.clients()
+	clients := s.door.Clients()
 	httpfield.DropTwins(p.Out.Header, "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", http.CanonicalHeaderKey(s.settings.ClientHeader))
 	if !clients.Believes(p.In) {
 		if s.settings.ClientHeader != "" {

@@ -69,7 +69,7 @@ func Load(path string, c Config) (*Server, error) {
 func (s *Server) Wrap(next http.Handler) http.Handler {
 	m := s.middleware(s.decideFor(next))
 	m.CORS = s.cors.Stated()
-	return s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.watch.Tracing.Requests("limited", s.believesCaller, m.Wrap(next))))))
+	return s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.watch.Tracing.Requests("limited", s.door.BelievesCaller, m.Wrap(next))))))
 }
 
 // decideFor is decideHTTP for a handler whose responses the middleware sees.
