@@ -5,10 +5,9 @@ import (
 	"maps"
 	"net/http"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/door"
 )
 
 // Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC.

@@ -11,10 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -90,9 +89,9 @@ func isPrefixed(r *http.Request) bool { return strings.HasPrefix(r.RequestURI, a
 
 // mayAuthorize returns why the caller may not use /v1/authorize; nil: it may.
 func (s *Server) mayAuthorize(r *http.Request) *auth.Error {
-	who, err := s.checkCallers.Authenticate(r, auth.Proxy)
+	who, err := s.check.Callers.Authenticate(r, auth.Proxy)
 	if err != nil {
-		s.door.RefusedCaller(s.checkCallers, r, who, err)
+		s.door.RefusedCaller(s.check.Callers, r, who, err)
 	}
 	return err
 }

@@ -12,11 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/usage"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/rules"
 )

@@ -1,32 +1,14 @@
 package server
 
 import (
-	"errors"
-	"io"
 	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
-	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/internal/friend"
-	"github.com/stintdev/stint/server/internal/auth"
-	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/internal/check"
+	"github.com/stintdev/stint/server/rules"
 )
 
-// maxCheckBody is the size of the largest check request in bytes, and maxChecks the number of
-// checks in it.
-const (
-	maxCheckBody = 2 << 20
-	maxChecks    = 1000
-)
-
-var errManyChecks = errors.New("more than 1,000 checks in one request")
+// ReadInput reads the body of a check request. Errors wrap stint.ErrRequest.
+func ReadInput(body []byte) (*rules.Input, error) { return check.ReadInput(body) }
 
 // Check returns the check API, which docs/check-api.yaml describes:
 //
@@ -113,12 +95,12 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // slots are decided last.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/check", s.guard(s.door.Capped(s.watch.Tracing.Requests("check", nil, http.HandlerFunc(s.check)))))
-	mux.Handle("POST /v1/settle", s.guard(s.door.Capped(s.watch.Tracing.Requests("settle", nil, s.endHolds(stint.HoldSettle)))))
-	mux.Handle("POST /v1/renew", s.guard(s.door.Capped(s.watch.Tracing.Requests("renew", nil, s.endHolds(stint.HoldRenew)))))
+	mux.Handle("POST /v1/check", s.check.Checks())
+	mux.Handle("POST /v1/settle", s.check.Settlements())
+	mux.Handle("POST /v1/renew", s.check.Renewals())
 	authorize := s.authorize()
 	mux.Handle(authorizePath, authorize)
-	s.addProbes(mux, s.guard)
+	s.addProbes(mux, s.check.Guard)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isPrefixed(r) { // a ServeMux would redirect it to a path without ".." and "//"
 			authorize.ServeHTTP(w, r)
@@ -126,164 +108,4 @@ func (s *Server) Check() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
-}
-
-// guard admits only callers who may use the check API.
-func (s *Server) guard(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if who, err := s.checkCallers.Authenticate(r, auth.Bearer); err != nil {
-			s.door.RefusedCaller(s.checkCallers, r, who, err)
-			err.Challenge(w.Header())
-			httplimit.Problem(w, r, err.Status, err.Detail)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-}
-
-func (s *Server) check(w http.ResponseWriter, r *http.Request) {
-	shadows, wrong := readShadow(r)
-	if wrong != "" {
-		s.watch.Malformed(r.Context())
-		httplimit.Problem(w, r, http.StatusBadRequest, wrong)
-		return
-	}
-	room := s.door.Admission.Bytes.Share(r)
-	defer room.Refund()
-	body, ok := s.readJSON(w, r, &room)
-	if !ok {
-		return
-	}
-	b := batches.Get().(*batch)
-	defer b.free()
-	several, err := b.read(body)
-	if err != nil {
-		s.refuseBody(w, r, err)
-		return
-	}
-	for _, q := range b.inputs {
-		s.calls.Set(q.Descriptors)
-	}
-	s.door.Decide(r.Context(), b.requests, time.Time{}, shadows)
-	s.decider.Charge(r.Context(), b.charges)
-	if several {
-		s.answerEach(w, r, b, shadows)
-		return
-	}
-	s.answerOne(w, r, b, shadows)
-}
-
-// readBody reads a check request. It believes Content-Length unless that is large, to read the
-// body in one go. It reserves memory for the bytes that it keeps and for their decoded form.
-func readBody(w http.ResponseWriter, r *http.Request, room *inflight.Share) (string, error) {
-	n := r.ContentLength
-	if n > 0 && n <= door.SmallBody {
-		body := make([]byte, n)
-		_, err := io.ReadFull(r.Body, body)
-		return string(body), err
-	}
-	if err := room.Take(door.BufferSize); err != nil {
-		return "", err
-	}
-	buffer := door.Buffers{}.Get()
-	defer door.Buffers{}.Put(buffer)
-	if n > 0 && n <= door.BufferSize {
-		if _, err := io.ReadFull(r.Body, buffer[:n]); err != nil {
-			return "", err
-		}
-		body := string(buffer[:n])
-		return body, room.Take(door.DecodedBytes(body))
-	}
-	var body strings.Builder
-	if _, err := io.CopyBuffer(&body, room.Reader(http.MaxBytesReader(w, r.Body, maxCheckBody)), buffer); err != nil {
-		return "", err
-	}
-	return body.String(), room.Take(door.DecodedBytes(body.String()))
-}
-
-// answerOne answers a check request of one check.
-func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
-	if len(b.charges) > 0 {
-		s.answerCharge(w, r, &b.charges[0], shadows)
-		return
-	}
-	t := &b.requests[0]
-	if t.Err != nil {
-		refuse(t, w, r)
-		return
-	}
-	a := s.door.Answer(t)
-	s.settings.Dialect.SetHeaders(w.Header(), &a)
-	if s.settings.DegradedHeader {
-		httplimit.Internal(friend.Of{}).SetDegraded(w.Header(), a.By)
-	}
-	if s.settings.ViolationsHeader {
-		httplimit.Internal(friend.Of{}).SetViolations(w.Header(), &a.Decision)
-	}
-	if !t.Allowed {
-		httplimit.Internal(friend.Of{}).SetID(w.Header(), t.ID)
-	}
-	b.answer = append(appendReply(append(b.answer[:0], '{'), t, shadows), "}\n"...)
-	send(w, "application/json", statusOf(t), b.answer)
-}
-
-// answerEach answers a check request of several checks: 200, and each result in the body.
-func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
-	room := 2
-	for i := range b.requests {
-		room += 32 + sizeOf(&b.requests[i].Verdict)
-	}
-	charges := b.charges
-	answer := append(slices.Grow(b.answer[:0], room), '[')
-	var by stint.Source
-	for i := range b.requests {
-		t := &b.requests[i]
-		if i > 0 {
-			answer = append(answer, ',')
-		}
-		if t.In == nil && t.Err == nil {
-			answer = s.appendCharge(answer, r, &charges[0], shadows)
-			charges = charges[1:]
-			continue
-		}
-		if t.In == nil {
-			s.watch.Metrics.BadRequests.Inc()
-		}
-		if t.Err == nil && !stint.Internal(friend.Of{}).IsShared(t.By) {
-			by = max(by, t.By)
-		}
-		answer = appendElement(answer, t, r, shadows)
-	}
-	b.answer = append(answer, "]\n"...)
-	if s.settings.DegradedHeader {
-		httplimit.Internal(friend.Of{}).SetDegraded(w.Header(), by)
-	}
-	send(w, "application/json", http.StatusOK, b.answer)
-}
-
-func send(w http.ResponseWriter, kind string, status int, body []byte) {
-	v := []string{kind, strconv.Itoa(len(body)), "no-store"}
-	h := w.Header()
-	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = v[0:1:1], v[1:2:2], v[2:3:3]
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the caller may have left
-}
-
-// readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is the error in the
-// query; empty: none.
-func readShadow(r *http.Request) (asked bool, wrong string) {
-	if r.URL.RawQuery == "" {
-		return false, ""
-	}
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return false, "The query cannot be read: " + err.Error() + "."
-	}
-	switch values := query["shadow"]; {
-	case values == nil, len(values) == 1 && values[0] == "false":
-		return false, ""
-	case len(values) == 1 && values[0] == "true":
-		return true, ""
-	}
-	return false, "The parameter shadow must be true or false."
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -58,10 +58,10 @@ func (s *Server) newDecider(layered *stint.Limiter) *decide.Decider {
 		StoreError: s.StoreError,
 		Instance:   s.watch,
 		Now:        s.watch.Metrics.Now,
-		FitsHold:   fitsHold,
+		FitsHold:   check.FitsHold,
 		Ambiguity:  s.settings.AllowAmbiguous,
 		Timeout:    s.settings.DecisionTimeout,
-		MostKept:   maxChecks,
+		MostKept:   check.MaxChecks,
 	}
 	if s.door.Admission.HasLimit() {
 		o.Admit = s.door.Admission.Admit

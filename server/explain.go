@@ -52,7 +52,7 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 	in = s.routed(in)
 	if in.Descriptors != nil {
 		with, call := *in, *in.Descriptors
-		s.calls.Set(&call)
+		s.check.Calls.Set(&call)
 		with.Descriptors, in = &call, &with
 	}
 	one := [1]decide.Request{{In: in}}
@@ -256,7 +256,7 @@ func (r *explainedRule) addLimit(v *lookup.View, a *stint.Ask, d stint.Decision)
 	}
 	j := adminapi.ExplainedLimit{LimitState: v.Limit(&d), Cost: a.Units(), Allowed: d.Allowed, Busy: d.Busy, RetryAfter: d.RetryAfter.Microseconds()}
 	if d.RetryAfter == stint.Never {
-		j.RetryAfter = never
+		j.RetryAfter = -1 // in JSON, for stint.Never
 	}
 	r.Limits = append(r.Limits, j)
 }

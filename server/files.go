@@ -44,7 +44,7 @@ func (s *Server) Open() error {
 		}
 		certificates = append(certificates, opened)
 	}
-	for _, a := range [...]*auth.Authenticator{s.adminCallers, s.checkCallers} {
+	for _, a := range [...]*auth.Authenticator{s.adminCallers, s.check.Callers} {
 		if err := a.ReadTokens(); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (s *Server) reloadFiles(asked bool) {
 		reload func(asked bool) (changed bool, err error)
 	}{
 		{"tokens", s.adminCallers.Reload},
-		{"tokens of the check API", s.checkCallers.Reload},
+		{"tokens of the check API", s.check.Callers.Reload},
 		{"secrets", s.secrets.reload},
 		{"keys of tokens", s.claims.Reload},
 		{"headers for traces", s.watch.Tracing.Reload},

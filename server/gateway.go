@@ -7,12 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/rules"
 )
 

@@ -23,6 +23,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -209,7 +210,7 @@ func TestMetricsOfBadRequests(t *testing.T) {
 	c.moved("bad_requests_total")
 	ask(`{"t_us":1}`, 400)
 	c.moved("bad_requests_total")
-	ask(strings.Repeat(" ", maxCheckBody+1), 413)
+	ask(strings.Repeat(" ", check.MaxBody+1), 413)
 	c.moved("bad_requests_total")
 	if err := c.decides(&rules.Input{Cost: -1}); !errors.Is(err, stint.ErrRequest) {
 		t.Error(err)

@@ -119,6 +119,6 @@ func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 func (s *Server) violated(ctx context.Context, x *exchange, w *decide.Watching, status int) {
 	ctx, span := s.watch.Tracing.Start(ctx, "violate")
 	v := decide.Violation{Watching: *w, Client: x.client, Path: x.target.Path, ID: x.id, Status: status}
-	err := s.decider.Violate(ctx, x.set, &v)
+	err := s.door.Decider.Violate(ctx, x.set, &v)
 	s.watch.Tracing.Violated(span, w, &v.Decision, err)
 }

@@ -49,7 +49,7 @@ func TestViolationAfterDisconnect(t *testing.T) {
 	}})
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	x := &exchange{set: c.decider.Set(), watching: []decide.Watching{{Rule: c.Rules().Rules[0], Ask: stint.Ask{Key: "192.0.2.1", Penalty: c.Rules().Rules[0].Penalty}}}}
+	x := &exchange{set: c.door.Decider.Set(), watching: []decide.Watching{{Rule: c.Rules().Rules[0], Ask: stint.Ask{Key: "192.0.2.1", Penalty: c.Rules().Rules[0].Penalty}}}}
 	c.responded(ctx, x, 404)
 	c.responded(ctx, x, 401)
 	c.responded(ctx, nil, 401)

@@ -9,9 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint/internal/usage"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/rules"
 )
 

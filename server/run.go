@@ -127,7 +127,7 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 		_ = d.server.Close() // of requests that still have not ended
 	}
 	running.Wait()
-	for deadline := time.Now().Add(decide.AfterTimeout); stint.Internal(friend.Of{}).Owes(s.decider.Limiter) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(decide.AfterTimeout); stint.Internal(friend.Of{}).Owes(s.door.Decider.Limiter) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // settlements that were late are sent again meanwhile
 	}
 	close(errs)

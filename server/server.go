@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stintdev/stint"
@@ -27,10 +25,11 @@ import (
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/alerts"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/claims"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/cors"
-	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
@@ -89,15 +88,14 @@ type Server struct {
 	// The store, and the layers before it.
 	closeStore func() // nil: it is not this Server's
 	limiter    *stint.Limiter
-	fleet      *fleet.Store    // the same store behind the layers
-	manyHolds  atomic.Bool     // little room is left for holds
-	door       *door.Door      // what all doors share
-	decider    *decide.Decider // its Limiter is over fleet if that has layers, else limiter
-	local      *stint.Memory   // counts for fleet without the store
+	fleet      *fleet.Store // the same store behind the layers
+	manyHolds  atomic.Bool  // little room is left for holds
+	check      *check.API
+	door       *door.Door    // what all doors share
+	local      *stint.Memory // counts for fleet without the store
 	store      storeWatch
 
 	lookup *lookup.Lookup
-	calls  Calls
 
 	// Reports, live numbers, offenders, previews, alerts. id names this instance in reports; it is new with
 	// each start.
@@ -110,9 +108,9 @@ type Server struct {
 	alerts *alerts.Alerts
 
 	// The admin API, and who may call which API.
-	admin                      http.Handler
-	audit                      *admin.Audit
-	adminCallers, checkCallers *auth.Authenticator
+	admin        http.Handler
+	audit        *admin.Audit
+	adminCallers *auth.Authenticator
 
 	// Bounds.
 	footprint     config.Footprint
@@ -154,7 +152,6 @@ func New(c Config) *Server {
 		limiter:  c.Limiter,
 		log:      c.Log,
 		found:    c.Findings,
-		calls:    c.Calls,
 		dropped:  c.LogDropped,
 
 		headerTimeout: 10 * time.Second,
@@ -180,7 +177,8 @@ func New(c Config) *Server {
 		Settings: &s.settings, Watch: s.watch, Served: s.set.Load, Left: s.cutOff.left,
 	}
 	s.errorLog = log.New(s.watch.Sampled, "", 0)
-	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin, s.door.ClientKey), auth.ForCheck(&s.settings)
+	s.adminCallers = auth.ForAdmin(&s.settings.Admin, s.door.ClientKey)
+	s.check = &check.API{Door: s.door, Callers: auth.ForCheck(&s.settings), Calls: c.Calls}
 	if s.limiter == nil || s.limiter.Store == nil {
 		given := s.limiter
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
@@ -203,8 +201,7 @@ func New(c Config) *Server {
 	}
 	stint.Internal(friend.Of{}).OnLost(layered, func(l *stint.Limit, err error) { s.set.Load().Lost(l, err) })
 	s.door.Admission = door.NewAdmission(&s.settings, s.door.ClientOf, s.watch.Metrics, s.watch.Sampled)
-	s.decider = s.newDecider(layered)
-	s.door.Decider = s.decider
+	s.door.Decider = s.newDecider(layered)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {

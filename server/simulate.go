@@ -12,17 +12,18 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
+	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 )
 
 // simulatedJSON is a line that Simulate writes.
 type simulatedJSON struct {
-	Outcome   string         `json:"outcome"`
-	Rule      string         `json:"rule"`
-	Detail    string         `json:"detail,omitempty"` // why it is malformed
-	Decisions []decisionJSON `json:"decisions"`
-	BanLeft   int64          `json:"ban_left_us"`
+	Outcome   string           `json:"outcome"`
+	Rule      string           `json:"rule"`
+	Detail    string           `json:"detail,omitempty"` // why it is malformed
+	Decisions []check.Decision `json:"decisions"`
+	BanLeft   int64            `json:"ban_left_us"`
 }
 
 // Simulate replays events by their own clock. Each line of in is a JSON object like a check
@@ -70,7 +71,7 @@ func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) erro
 	}
 }
 
-// readLine reads a line of at most maxCheckBody bytes.
+// readLine reads a line of at most check.MaxBody bytes.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -80,7 +81,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	for errors.Is(err, bufio.ErrBufferFull) {
 		line, err = r.ReadSlice('\n')
 		long = append(long, line...)
-		if len(long) > maxCheckBody {
+		if len(long) > check.MaxBody {
 			return nil, errors.New("longer than 2 MiB")
 		}
 	}
@@ -91,30 +92,30 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 var anything = []stint.Ask{{Key: "anything", Limit: stint.MustLimit("1 per 1s")}}
 
 func malformed(err error) simulatedJSON {
-	return simulatedJSON{Outcome: kind.Malformed.Answer(), Detail: err.Error(), Decisions: []decisionJSON{}}
+	return simulatedJSON{Outcome: kind.Malformed.Answer(), Detail: err.Error(), Decisions: []check.Decision{}}
 }
 
 // simulate replays one event.
 func (s *simulation) simulate(ctx context.Context, line []byte, out *json.Encoder) error {
-	q, err := readCheckInput(line)
-	if errors.As(err, new(noRequest)) {
+	q, err := check.ReadOne(line)
+	if errors.As(err, new(check.InputError)) {
 		return out.Encode(malformed(err))
 	}
 	if err != nil {
 		return err
 	}
-	if !q.timed || q.at < 0 {
-		return badInput("t_us: want the instant in µs since 1970")
+	if !q.Timed || q.At < 0 {
+		return check.BadInput("t_us: want the instant in µs since 1970")
 	}
-	at := time.UnixMicro(q.at)
+	at := time.UnixMicro(q.At)
 	if err := stint.Internal(friend.Of{}).Check(&stint.Request{At: at, Asks: anything}); err != nil {
 		return err
 	}
 	event := s.request
-	switch q.way {
-	case chargeUnits:
+	switch q.Kind {
+	case check.ChargeUnits:
 		event = s.charge
-	case settleHold, renewHold:
+	case check.SettleHold, check.RenewHold:
 		event = s.settle
 	}
 	answer, err := event(ctx, q, at)
@@ -128,27 +129,27 @@ func (s *simulation) simulate(ctx context.Context, line []byte, out *json.Encode
 }
 
 // request decides an event, and holds its units if it names a hold.
-func (s *simulation) request(ctx context.Context, q *checkInput, at time.Time) (any, error) {
+func (s *simulation) request(ctx context.Context, q *check.Input, at time.Time) (any, error) {
 	one := make([]decide.Request, 1)
 	t := &one[0]
 	t.In = &q.Input
-	if q.way == holdUnits {
+	if q.Kind == check.HoldUnits {
 		t.Hold = s.newID(at)
 	}
 	s.door.Decide(ctx, one, at, true)
 	if t.Err != nil {
 		return nil, t.Err
 	}
-	if q.way == holdUnits {
-		s.held[q.hold] = &simulatedHold{t.Hold, t.Asks, t.Allowed}
+	if q.Kind == check.HoldUnits {
+		s.held[q.Hold] = &simulatedHold{t.Hold, t.Asks, t.Allowed}
 	}
 	v := &t.Verdict
-	j := simulatedJSON{Outcome: v.Kind.Answer(), Decisions: make([]decisionJSON, 0, len(v.Each)), BanLeft: v.BanLeft.Microseconds()}
+	j := simulatedJSON{Outcome: v.Kind.Answer(), Decisions: make([]check.Decision, 0, len(v.Each)), BanLeft: v.BanLeft.Microseconds()}
 	if v.Rule != nil {
 		j.Rule = v.Rule.Name
 	}
 	for i := range v.Each {
-		j.Decisions = append(j.Decisions, toJSON(&v.Each[i]))
+		j.Decisions = append(j.Decisions, check.DecisionOf(&v.Each[i]))
 	}
 	return j, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/decide"
 )
 
@@ -52,7 +53,7 @@ type calledLine struct {
 // hold.
 func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldCall) (line calledLine, found bool, err error) {
 	line.Decisions = make([]calledJSON, len(calls))
-	s.decider.Hold(ctx, at, calls)
+	s.door.Decider.Hold(ctx, at, calls)
 	for i := range calls {
 		c := &calls[i]
 		if c.Err != nil {
@@ -65,29 +66,29 @@ func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldC
 }
 
 // charge charges an event's units.
-func (s *simulation) charge(ctx context.Context, q *checkInput, at time.Time) (any, error) {
-	q.Spent = q.costed
+func (s *simulation) charge(ctx context.Context, q *check.Input, at time.Time) (any, error) {
+	q.Spent = q.Costed
 	c := decide.Charge{In: &q.Input}
-	if c.Plan(ctx, s.decider.Set(), at, s.settings.AllowAmbiguous, s.newID(at)); c.Err != nil {
+	if c.Plan(ctx, s.door.Decider.Set(), at, s.settings.AllowAmbiguous, s.newID(at)); c.Err != nil {
 		return nil, c.Err
 	}
 	line, _, err := s.call(ctx, at, c.Calls)
-	line.Outcome = chargedOutcome
+	line.Outcome = check.Charged
 	return line, err
 }
 
 // settle settles or renews an earlier event's hold.
-func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (any, error) {
+func (s *simulation) settle(ctx context.Context, q *check.Input, at time.Time) (any, error) {
 	action := stint.HoldSettle
-	if q.way == renewHold {
+	if q.Kind == check.RenewHold {
 		action = stint.HoldRenew
 	}
-	if q.costed && q.Cost < 0 {
-		return nil, badInput("cost %d: must not be negative", q.Cost)
+	if q.Costed && q.Cost < 0 {
+		return nil, check.BadInput("cost %d: must not be negative", q.Cost)
 	}
-	h := s.held[q.hold]
+	h := s.held[q.Hold]
 	if h == nil {
-		return calledLine{Outcome: unknownHold, Detail: fmt.Sprintf("no event before has the hold %.60q", q.hold), Decisions: []calledJSON{}}, nil
+		return calledLine{Outcome: check.Unknown, Detail: fmt.Sprintf("no event before has the hold %.60q", q.Hold), Decisions: []calledJSON{}}, nil
 	}
 	calls := make([]stint.HoldCall, 0, len(h.asks))
 	for i := range h.asks {
@@ -98,7 +99,7 @@ func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (a
 			calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: a.Key, Limit: a.Limit})
 		default:
 			c := stint.HoldCall{Action: action, Key: a.Key, Limit: a.Limit, Hold: h.id, Units: a.Units(), Cost: q.Cost}
-			if !q.costed {
+			if !q.Costed {
 				c.Cost = a.Units()
 			}
 			calls = append(calls, c)
@@ -111,10 +112,7 @@ func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (a
 	case found:
 		line.Outcome = "settled"
 	default:
-		line.Outcome = unknownHold
+		line.Outcome = check.Unknown
 	}
 	return line, err
 }
-
-// unknownHold is the outcome if no hold counts: it was settled before, or ran out.
-const unknownHold = "unknown"

@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/stintdev/stint/httplimit"
@@ -25,6 +23,7 @@ import (
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/watch"
 )
 

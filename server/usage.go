@@ -50,7 +50,7 @@ func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response
 	how := &decide.Ended{
 		Response: rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
 		Failed:   func(err error) { s.watch.Sampled.Failure("the cost of a request cannot be computed", err) },
-		Store:    s.decider.Limiter.Store,
+		Store:    s.door.Decider.Limiter.Store,
 		Unknown: func(rule *rules.Rule) {
 			s.set.Load().UnknownEndpoint(rule, x.endpoint, r.Method, x.target.RawPath)
 		},

@@ -16,9 +16,9 @@ type bound struct{ of, most, beyond, tests string }
 var boundsOfRequests = []bound{
 	{"headers with the request line", "68 KiB", "431", "TestHeaderBombs"},
 	{"time for a TLS handshake or headers; idle connection", "10 s; 2 min", "connection closed", "TestSlowlorisIsCutOff, TestAttackHTTP2Frames, TestAttackSlowloris"},
-	{"body of the check API; line of `stint simulate`", "{server.maxCheckBody B}", "413", "TestEndlessBody, TestCheckStatuses, TestSimulateLongLines"},
-	{"checks, settlements or renewals in a call; limits of their holds", "{server.maxChecks}; {server.maxCalls}", "413", "TestCheckEachRefuses, TestHoldsRefused, TestAttackSettleManyLimits"},
-	{"keys and limits of one hold", "{server.maxHoldBytes B}", "400, nothing held", "TestHoldFits"},
+	{"body of the check API; line of `stint simulate`", "{server/internal/check.MaxBody B}", "413", "TestEndlessBody, TestCheckStatuses, TestSimulateLongLines"},
+	{"checks, settlements or renewals in a call; limits of their holds", "{server/internal/check.MaxChecks}; {server/internal/check.maxCalls}", "413", "TestCheckEachRefuses, TestHoldsRefused, TestAttackSettleManyLimits"},
+	{"keys and limits of one hold", "{server/internal/check.maxHoldBytes B}", "400, nothing held", "TestHoldFits"},
 	{"body of the admin API; of a sign-in", "{server/config.MaxAdminBody B}; {server/internal/admin.maxSignIn B}", "413", "TestAdminRefusals, TestSignInRefuses"},
 	{"sending to the check or admin API; reading the answer", "{server.smallTimeout}; check API 1 min and `max_delay`, admin API {server.answerTimeout}", "connection closed", "TestAttackUnreadAnswers"},
 	{"client of the gateway that does not send or read", "`body_timeout`, {default.BodyTimeout}", "408, or cut off", "TestPace, TestUnfinishedUpload, TestAttackUnfinishedUploads, TestUnreadResponse, TestPaceSparesSlowUpstreams, TestRestOfARefusedBody"},

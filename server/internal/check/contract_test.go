@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"maps"
@@ -14,7 +14,7 @@ import (
 // What requests may have and what answers have is what docs/check-api.yaml says, and no more.
 // Problem details are compared where they are read; see checkAPI.
 func TestCheckContract(t *testing.T) {
-	doc, err := openapitest.Load("../docs/check-api.yaml")
+	doc, err := openapitest.Load("../../../docs/check-api.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"bytes"
@@ -9,11 +9,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -21,11 +20,11 @@ import (
 // never is stint.Never in JSON.
 const never = -1
 
-// decisionJSON is a decision in JSON. Durations are µs; −1 is never.
+// Decision is a decision in JSON. Durations are µs; −1 is never.
 //
 // It and the types that contain it have methods appendTo, which write the same as encoding/json in a third of
 // the time. If you change a field, change them; a test compares.
-type decisionJSON struct {
+type Decision struct {
 	Allowed    bool  `json:"allowed"`
 	Limit      int64 `json:"limit"`
 	Remaining  int64 `json:"remaining"`
@@ -34,8 +33,8 @@ type decisionJSON struct {
 	Delay      int64 `json:"delay_us"`
 }
 
-func toJSON(d *stint.Decision) decisionJSON {
-	j := decisionJSON{
+func DecisionOf(d *stint.Decision) Decision {
+	j := Decision{
 		Allowed:    d.Allowed,
 		Remaining:  d.Remaining,
 		RetryAfter: d.RetryAfter.Microseconds(),
@@ -57,7 +56,7 @@ type namedJSON struct {
 	Text string `json:"limit_text"`
 	Mode string `json:"mode"`
 	By   string `json:"by,omitempty"`
-	decisionJSON
+	Decision
 	Used int64 `json:"used"`
 	Held int64 `json:"held,omitempty"`
 	Busy bool  `json:"busy,omitempty"`
@@ -69,7 +68,7 @@ type replyJSON struct {
 	Rule    string `json:"rule"`
 	Message string `json:"message,omitempty"`
 	By      string `json:"by,omitempty"`
-	decisionJSON
+	Decision
 	Used       int64  `json:"used"`
 	Held       int64  `json:"held,omitempty"`
 	Busy       bool   `json:"busy,omitempty"`
@@ -82,16 +81,16 @@ type replyJSON struct {
 	// Then comes "decisions", a list of namedJSON.
 }
 
-func replyOf(v *Verdict) replyJSON {
+func replyOf(v *decide.Verdict) replyJSON {
 	r := replyJSON{
-		Outcome:      v.Kind.Answer(),
-		Message:      v.Message,
-		By:           decide.SayBy(&v.Decision),
-		decisionJSON: toJSON(&v.Decision),
-		Used:         v.Used(),
-		Held:         v.Held,
-		Busy:         v.Busy,
-		BanLeft:      v.BanLeft.Microseconds(),
+		Outcome:  v.Kind.Answer(),
+		Message:  v.Message,
+		By:       decide.SayBy(&v.Decision),
+		Decision: DecisionOf(&v.Decision),
+		Used:     v.Used(),
+		Held:     v.Held,
+		Busy:     v.Busy,
+		BanLeft:  v.BanLeft.Microseconds(),
 	}
 	if v.BanLeft == stint.Never {
 		r.BanLeft = never
@@ -110,16 +109,16 @@ func replyOf(v *Verdict) replyJSON {
 }
 
 // named is the decision of the limit at that index.
-func named(v *Verdict, i int) namedJSON {
+func named(v *decide.Verdict, i int) namedJSON {
 	d := &v.Each[i]
-	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: decide.SayBy(d), decisionJSON: toJSON(d), Used: d.Used(), Held: d.Held, Busy: d.Busy}
+	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: decide.SayBy(d), Decision: DecisionOf(d), Used: d.Used(), Held: d.Held, Busy: d.Busy}
 	if d.Limit != nil {
 		j.Text = d.Limit.Terms()
 	}
 	return j
 }
 
-func (j *decisionJSON) appendTo(b []byte) []byte {
+func (j *Decision) appendTo(b []byte) []byte {
 	b = append(b, `"allowed":`...)
 	b = strconv.AppendBool(b, j.Allowed)
 	b = append(b, `,"limit":`...)
@@ -141,7 +140,7 @@ func (j *namedJSON) appendTo(b []byte) []byte {
 	if j.By != "" {
 		b = appendText(append(b, `,"by":`...), j.By)
 	}
-	b = append(j.decisionJSON.appendTo(append(b, ',')), `,"used":`...)
+	b = append(j.Decision.appendTo(append(b, ',')), `,"used":`...)
 	return append(appendHeld(strconv.AppendInt(b, j.Used, 10), j.Held, j.Busy), '}')
 }
 
@@ -155,7 +154,7 @@ func (j *replyJSON) appendTo(b []byte) []byte {
 	if j.By != "" {
 		b = appendText(append(b, `,"by":`...), j.By)
 	}
-	b = j.decisionJSON.appendTo(append(b, ','))
+	b = j.Decision.appendTo(append(b, ','))
 	b = append(b, `,"used":`...)
 	b = appendHeld(strconv.AppendInt(b, j.Used, 10), j.Held, j.Busy)
 	b = append(b, `,"ban_left_us":`...)
@@ -214,7 +213,7 @@ func appendReply(b []byte, t *decide.Request, shadows bool) []byte {
 }
 
 // sizeOf estimates the length of that.
-func sizeOf(v *Verdict) int { return 256 + 208*len(v.Each) }
+func sizeOf(v *decide.Verdict) int { return 256 + 208*len(v.Each) }
 
 // appendText appends a string in JSON.
 func appendText(b []byte, s string) []byte {

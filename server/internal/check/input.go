@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"errors"
@@ -15,22 +15,22 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// noRequest is the error of a well-formed check that does not describe a request that a server decides about.
-type noRequest struct{ error }
+// InputError is the error of a well-formed check that does not describe a request that a server decides about.
+type InputError struct{ error }
 
-func (e noRequest) Unwrap() error { return e.error }
+func (e InputError) Unwrap() error { return e.error }
 
-// checkInput is a check request, and a line of a simulation.
-type checkInput struct {
+// Input is a check request, and a line of a simulation.
+type Input struct {
 	rules.Input
-	at     int64 // t_us; simulations only
-	timed  bool  // whether it was given
-	costed bool  // whether cost was given
+	At     int64 // t_us; simulations only
+	Timed  bool  // whether it was given
+	Costed bool  // whether cost was given
 
-	// way is what to do. hold is the hold's name in an event; in a check it is how long to hold, and holdFor
+	// Kind is what to do. Hold is the hold's name in an event; in a check it is how long to hold, and holdFor
 	// has that.
-	way     way
-	hold    string
+	Kind    Kind
+	Hold    string
 	holdFor time.Duration
 
 	// Input.Request points to request, if it is known. header has room for its headers.
@@ -39,18 +39,20 @@ type checkInput struct {
 	err     error // set if a batch goes on without this check
 }
 
-// way is what a check or an event asks for.
-type way uint8
+// Kind is what a check or an event asks for.
+type Kind uint8
 
+// The kinds of checks and events.
 const (
-	takeUnits way = iota
-	holdUnits
-	chargeUnits // whether it fits or not
-	settleHold  // simulations only
-	renewHold   // simulations only
+	TakeUnits Kind = iota
+	HoldUnits
+	ChargeUnits // whether it fits or not
+	SettleHold  // simulations only
+	RenewHold   // simulations only
 )
 
-func badInput(format string, args ...any) error {
+// BadInput is the error of input that is wrong. It wraps stint.ErrRequest.
+func BadInput(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", stint.ErrRequest, fmt.Errorf(format, args...))
 }
 
@@ -68,48 +70,48 @@ type inputReader struct {
 func newInputReader(data string) (*inputReader, error) {
 	r, err := strictjson.New(data)
 	if err != nil {
-		return nil, badInput("%w", err)
+		return nil, BadInput("%w", err)
 	}
 	return &inputReader{Reader: r}, nil
 }
 
-// readCheckInput reads one JSON object strictly: a check with a misspelled field must not count without that
+// ReadOne reads one JSON object strictly: a check with a misspelled field must not count without that
 // field. Errors wrap stint.ErrRequest.
-func readCheckInput(data []byte) (*checkInput, error) {
+func ReadOne(data []byte) (*Input, error) {
 	r, err := newInputReader(string(data))
 	if err != nil {
 		return nil, err
 	}
-	q := new(checkInput)
+	q := new(Input)
 	if err := r.End(r.input(q)); err != nil {
-		return nil, badInput("%w", err)
+		return nil, BadInput("%w", err)
 	}
 	return q, nil
 }
 
 // input reads a check or an event into q, which must be empty.
-func (r *inputReader) input(q *checkInput) error {
+func (r *inputReader) input(q *Input) error {
 	q.Cost = 1
 	err := r.Fields(inputFields, func(i int) (err error) {
 		switch inputFields[i] {
 		case "t_us":
-			q.timed = true
-			return r.ReadInt(&q.at)
+			q.Timed = true
+			return r.ReadInt(&q.At)
 		case "cost":
-			q.costed = true
+			q.Costed = true
 			return r.ReadInt(&q.Cost)
 		case "hold":
-			return r.hold(q, holdUnits)
+			return r.hold(q, HoldUnits)
 		case "settle":
-			return r.hold(q, settleHold)
+			return r.hold(q, SettleHold)
 		case "renew":
-			return r.hold(q, renewHold)
+			return r.hold(q, RenewHold)
 		case "charge":
 			charge := false
 			if err := r.ReadBool(&charge); err != nil || !charge {
 				return err
 			}
-			return q.set(chargeUnits)
+			return q.set(ChargeUnits)
 		case "client":
 			q.Client, err = r.client()
 		case "operation":
@@ -122,9 +124,9 @@ func (r *inputReader) input(q *checkInput) error {
 			q.Request = &q.request
 			return r.request(q)
 		case "domain":
-			return r.name(&q.aCall().Domain)
+			return r.name(&q.envoyCall().Domain)
 		case "descriptors":
-			return r.descriptors(q.aCall())
+			return r.descriptors(q.envoyCall())
 		}
 		return err
 	})
@@ -136,15 +138,15 @@ func (r *inputReader) input(q *checkInput) error {
 
 // ReadInput reads the body of a check request. Errors wrap stint.ErrRequest.
 func ReadInput(body []byte) (*rules.Input, error) {
-	q, err := readCheckInput(body)
+	q, err := ReadOne(body)
 	if err != nil {
 		return nil, err
 	}
 	if err := q.isCheck(); err != nil {
-		return nil, badInput("%w", err)
+		return nil, BadInput("%w", err)
 	}
-	if q.way != takeUnits {
-		return nil, badInput("hold, charge: nothing is held or charged here")
+	if q.Kind != TakeUnits {
+		return nil, BadInput("hold, charge: nothing is held or charged here")
 	}
 	return &q.Input, nil
 }
@@ -156,31 +158,31 @@ var (
 )
 
 // isCheck returns an error if only a simulation may have q.
-func (q *checkInput) isCheck() error {
+func (q *Input) isCheck() error {
 	switch {
-	case q.timed:
+	case q.Timed:
 		return errTimed
-	case q.way >= settleHold:
+	case q.Kind >= SettleHold:
 		return errSettles
 	}
 	return nil
 }
 
 // set sets what q wants, once.
-func (q *checkInput) set(w way) error {
-	if q.way != takeUnits {
+func (q *Input) set(to Kind) error {
+	if q.Kind != TakeUnits {
 		return errTwoWays
 	}
-	q.way = w
+	q.Kind = to
 	return nil
 }
 
 // hold reads the text of a hold.
-func (r *inputReader) hold(q *checkInput, w way) error {
-	if err := r.name(&q.hold); err != nil {
+func (r *inputReader) hold(q *Input, to Kind) error {
+	if err := r.name(&q.Hold); err != nil {
 		return err
 	}
-	return q.set(w)
+	return q.set(to)
 }
 
 // name reads a text that must not be empty.
@@ -204,7 +206,7 @@ func (r *inputReader) client() (netip.Addr, error) {
 	return address.Plain(a), err
 }
 
-func (r *inputReader) request(q *checkInput) error {
+func (r *inputReader) request(q *Input) error {
 	to := &q.request
 	var target, host string
 	var query url.Values
@@ -233,7 +235,7 @@ func (r *inputReader) request(q *checkInput) error {
 		return err
 	}
 	if to.Host, err = httpfield.ReadHost(host); err != nil {
-		return fmt.Errorf("host: %w", noRequest{err})
+		return fmt.Errorf("host: %w", InputError{err})
 	}
 	if target != "" {
 		if target[0] != '/' {
@@ -241,7 +243,7 @@ func (r *inputReader) request(q *checkInput) error {
 		}
 		read, err := rules.ReadTarget(target)
 		if err != nil {
-			return fmt.Errorf("path: %w", noRequest{err})
+			return fmt.Errorf("path: %w", InputError{err})
 		}
 		to.Path, to.RawQuery, to.Ambiguous = read.Path, read.RawQuery, read.Ambiguous
 	}
@@ -251,7 +253,7 @@ func (r *inputReader) request(q *checkInput) error {
 	}
 	method, err := rules.ReadMethod(to.Method)
 	if err != nil {
-		return fmt.Errorf("method: %w", noRequest{err})
+		return fmt.Errorf("method: %w", InputError{err})
 	}
 	to.Ambiguous |= method
 	return nil
@@ -278,14 +280,14 @@ func (r *inputReader) headers(h http.Header) error {
 			return fmt.Errorf("%.60q is given twice", key)
 		}
 		if hasControl(name) {
-			return noRequest{errControl}
+			return InputError{errControl}
 		}
 		first := len(r.lines)
 		line := func() error {
 			text, err := r.Text()
 			r.lines = append(r.lines, text)
 			if err == nil && hasControl(text) {
-				err = noRequest{errControl}
+				err = InputError{errControl}
 			}
 			return err
 		}

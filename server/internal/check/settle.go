@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"bytes"
@@ -9,22 +9,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/watch"
 )
 
-// endHolds answers /v1/settle and /v1/renew: one call, or a list of up to maxChecks.
-func (s *Server) endHolds(action stint.HoldAction) http.Handler {
+// endHolds answers /v1/settle and /v1/renew: one call, or a list of up to MaxChecks.
+func (api *API) endHolds(action stint.HoldAction) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		room := s.door.Admission.Bytes.Share(r)
+		room := api.Admission.Bytes.Share(r)
 		defer room.Refund()
-		body, ok := s.readJSON(w, r, &room)
+		body, ok := api.readJSON(w, r, &room)
 		if !ok {
 			return
 		}
@@ -34,18 +33,18 @@ func (s *Server) endHolds(action stint.HoldAction) http.Handler {
 			err = room.Take(int64(len(e.calls)) * heldBytes)
 		}
 		if err != nil {
-			s.refuseBody(w, r, err)
+			api.refuseBody(w, r, err)
 			return
 		}
 		ctx, cancel := decide.Outliving(r.Context())
 		defer cancel()
-		s.decider.Hold(ctx, time.Time{}, e.calls)
-		e.count(s.set.Load())
+		api.Decider.Hold(ctx, time.Time{}, e.calls)
+		e.count(api.Served())
 		if several {
-			s.answerEnds(w, r, &e)
+			api.answerEnds(w, r, &e)
 			return
 		}
-		s.answerEnd(w, r, &e)
+		api.answerEnd(w, r, &e)
 	})
 }
 
@@ -90,7 +89,7 @@ func (e *holdEnds) read(body string) (several bool, err error) {
 	case errors.Is(err, errManyChecks), errors.Is(err, errManyCalls):
 		return several, err
 	case err != nil:
-		return several, badInput("%w", err)
+		return several, BadInput("%w", err)
 	}
 	return several, nil
 }
@@ -109,7 +108,7 @@ func (e *holdEnds) count(c *watch.Served) {
 
 // readNext reads one call of a list.
 func (e *holdEnds) readNext(r *inputReader) error {
-	if len(e.ends) == maxChecks {
+	if len(e.ends) == MaxChecks {
 		return errManyChecks
 	}
 	start := r.Mark()
@@ -124,7 +123,7 @@ func (e *holdEnds) readNext(r *inputReader) error {
 		return invalid
 	}
 	r.SkipFrom(start)
-	e.ends = append(e.ends, holdEnd{err: badInput("%w", err)})
+	e.ends = append(e.ends, holdEnd{err: BadInput("%w", err)})
 	return nil
 }
 
@@ -243,7 +242,7 @@ type endJSON struct {
 // answerOf makes an answer from calls, without hidden ones. outcome is its outcome if one of them found
 // something.
 func answerOf(outcome string, calls []stint.HoldCall, hidden func(i int) bool) (endJSON, error) {
-	j := endJSON{Outcome: unknownHold, Decisions: make([]endedJSON, 0, len(calls))}
+	j := endJSON{Outcome: Unknown, Decisions: make([]endedJSON, 0, len(calls))}
 	for i := range calls {
 		c := &calls[i]
 		if c.Err != nil {
@@ -279,13 +278,13 @@ func (e *holdEnds) answer(end *holdEnd) (endJSON, error) {
 	return answerOf(outcome, e.calls[end.from:end.to], func(i int) bool { return end.hold.asks[i].shadow })
 }
 
-func (s *Server) answerEnd(w http.ResponseWriter, r *http.Request, e *holdEnds) {
+func (api *API) answerEnd(w http.ResponseWriter, r *http.Request, e *holdEnds) {
 	j, err := e.answer(&e.ends[0])
 	if err != nil {
 		if errors.Is(err, stint.ErrRequest) {
-			s.watch.Malformed(r.Context())
+			api.Watch.Malformed(r.Context())
 		} else {
-			s.watch.Sampled.Failure(decide.NoStore, err)
+			api.Watch.Sampled.Failure(decide.NoStore, err)
 		}
 		refuseHold(w, r, err)
 		return
@@ -293,7 +292,7 @@ func (s *Server) answerEnd(w http.ResponseWriter, r *http.Request, e *holdEnds) 
 	sendJSON(w, j)
 }
 
-func (s *Server) answerEnds(w http.ResponseWriter, r *http.Request, e *holdEnds) {
+func (api *API) answerEnds(w http.ResponseWriter, r *http.Request, e *holdEnds) {
 	all := make([]any, len(e.ends))
 	for i := range e.ends {
 		j, err := e.answer(&e.ends[i])
@@ -302,9 +301,9 @@ func (s *Server) answerEnds(w http.ResponseWriter, r *http.Request, e *holdEnds)
 		case err == nil:
 			continue
 		case errors.Is(err, stint.ErrRequest):
-			s.watch.Metrics.BadRequests.Inc()
+			api.Watch.Metrics.BadRequests.Inc()
 		default:
-			s.watch.Sampled.Failure(decide.NoStore, err)
+			api.Watch.Sampled.Failure(decide.NoStore, err)
 		}
 		all[i] = json.RawMessage(element(r, err, refuseHold))
 	}
@@ -351,9 +350,9 @@ func sendJSON(w http.ResponseWriter, v any) {
 }
 
 // readJSON reads the body of a call of the check API. If it cannot, it answers.
-func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight.Share) (body string, ok bool) {
+func (api *API) readJSON(w http.ResponseWriter, r *http.Request, room *inflight.Share) (body string, ok bool) {
 	if !httpfield.IsJSON(r.Header) {
-		s.watch.Malformed(r.Context())
+		api.Watch.Malformed(r.Context())
 		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
 		return "", false
 	}
@@ -363,24 +362,24 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight
 	case err == nil:
 		return body, true
 	case errors.Is(err, inflight.ErrNoRoom):
-		s.door.Admission.RefuseBytes(w, r)
+		api.Admission.RefuseBytes(w, r)
 		return "", false
 	case errors.As(err, &tooLarge):
 		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "The body is larger than 2 MiB.")
 	default:
 		httplimit.Problem(w, r, http.StatusBadRequest, "The body cannot be read.")
 	}
-	s.watch.Malformed(r.Context())
+	api.Watch.Malformed(r.Context())
 	return "", false
 }
 
 // refuseBody answers a call whose body was read and is wrong.
-func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
+func (api *API) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, inflight.ErrNoRoom) {
-		s.door.Admission.RefuseBytes(w, r)
+		api.Admission.RefuseBytes(w, r)
 		return
 	}
-	s.watch.Malformed(r.Context())
+	api.Watch.Malformed(r.Context())
 	switch {
 	case errors.Is(err, errManyChecks):
 		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "More than 1,000 checks in one request.")
@@ -391,3 +390,6 @@ func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 }
+
+// Unknown is the outcome if no hold counts: it was settled before, or ran out.
+const Unknown = "unknown"

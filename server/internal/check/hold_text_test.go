@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"bytes"
@@ -114,10 +114,10 @@ func TestHoldFits(t *testing.T) {
 	for range 11 {
 		asks = append(asks, stint.Ask{Key: strings.Repeat("k", stint.MaxKey), Limit: limit})
 	}
-	if err := fitsHold(asks); err != nil {
+	if err := FitsHold(asks); err != nil {
 		t.Error(err)
 	}
-	if err := fitsHold(append(asks, asks[0])); err == nil {
+	if err := FitsHold(append(asks, asks[0])); err == nil {
 		t.Error("12 of 4 KiB fit")
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"errors"
@@ -15,19 +15,19 @@ func chargeAnswer(c *decide.Charge, shadows bool) (endJSON, error) {
 	if c.Err != nil {
 		return endJSON{}, c.Err
 	}
-	j, err := answerOf(chargedOutcome, c.Calls, func(i int) bool { return !shadows && decide.IsShadow(c.Rules[i]) })
-	j.Outcome = chargedOutcome // also if no rule applies
+	j, err := answerOf(Charged, c.Calls, func(i int) bool { return !shadows && decide.IsShadow(c.Rules[i]) })
+	j.Outcome = Charged // also if no rule applies
 	return j, err
 }
 
-const chargedOutcome = "charged"
+const Charged = "charged"
 
 // answerCharge answers a check request of one charge.
-func (s *Server) answerCharge(w http.ResponseWriter, r *http.Request, c *decide.Charge, shadows bool) {
+func (api *API) answerCharge(w http.ResponseWriter, r *http.Request, c *decide.Charge, shadows bool) {
 	j, err := chargeAnswer(c, shadows)
 	if err != nil {
-		if s.notCharged(err); errors.Is(err, stint.ErrRequest) {
-			s.watch.Malformed(r.Context())
+		if api.notCharged(err); errors.Is(err, stint.ErrRequest) {
+			api.Watch.Malformed(r.Context())
 		}
 		refuseCharge(w, r, err)
 		return
@@ -36,11 +36,11 @@ func (s *Server) answerCharge(w http.ResponseWriter, r *http.Request, c *decide.
 }
 
 // appendCharge appends the element of a list for c.
-func (s *Server) appendCharge(b []byte, r *http.Request, c *decide.Charge, shadows bool) []byte {
+func (api *API) appendCharge(b []byte, r *http.Request, c *decide.Charge, shadows bool) []byte {
 	j, err := chargeAnswer(c, shadows)
 	if err != nil {
-		if s.notCharged(err); errors.Is(err, stint.ErrRequest) {
-			s.watch.Metrics.BadRequests.Inc()
+		if api.notCharged(err); errors.Is(err, stint.ErrRequest) {
+			api.Watch.Metrics.BadRequests.Inc()
 		}
 		return append(b, element(r, err, refuseCharge)...)
 	}
@@ -48,9 +48,9 @@ func (s *Server) appendCharge(b []byte, r *http.Request, c *decide.Charge, shado
 	return append(b, marshal(j)...)
 }
 
-func (s *Server) notCharged(err error) {
+func (api *API) notCharged(err error) {
 	if !errors.Is(err, stint.ErrRequest) {
-		s.watch.Sampled.Failure(decide.NoStore, err)
+		api.Watch.Sampled.Failure(decide.NoStore, err)
 	}
 }
 

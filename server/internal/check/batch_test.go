@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"encoding/json"
@@ -30,7 +30,7 @@ func FuzzBatch(f *testing.F) {
 		defer b.free()
 		several, err := b.read(string(body))
 		if want := notJSON(body); want != nil {
-			if err == nil || err.Error() != badInput("%w", want).Error() {
+			if err == nil || err.Error() != BadInput("%w", want).Error() {
 				t.Fatalf("got %v, want %v", err, want)
 			}
 			return

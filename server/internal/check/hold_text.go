@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"encoding/base64"
@@ -228,8 +228,8 @@ func (d *holdBytes) number() uint64 {
 	return v
 }
 
-// fitsHold returns an error if asks that hold would make a checkHold that is too large.
-func fitsHold(asks []stint.Ask) error {
+// FitsHold returns an error if asks that hold would make a checkHold that is too large.
+func FitsHold(asks []stint.Ask) error {
 	var h checkHold
 	for i := range asks {
 		if a := &asks[i]; decide.HoldsBy(a, stint.ByStore) {
@@ -237,7 +237,7 @@ func fitsHold(asks []stint.Ask) error {
 		}
 	}
 	if h.size() > maxHoldBytes {
-		return badInput("hold: the keys of its %d limits are too long for one hold: at most %d KiB in all", len(h.asks), maxHoldBytes>>10)
+		return BadInput("hold: the keys of its %d limits are too long for one hold: at most %d KiB in all", len(h.asks), maxHoldBytes>>10)
 	}
 	return nil
 }

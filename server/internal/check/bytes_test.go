@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"fmt"
@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/door"
-
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/door"
 )
 
 // What becomes of a body takes no more than what was reckoned for it, whatever it holds.

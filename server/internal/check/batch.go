@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 // batch is a check request of one check or several, with the results. Batches are reused: new
 // memory for each list of 100 would run the garbage collector after a dozen lists.
 type batch struct {
-	inputs   []*checkInput
+	inputs   []*Input
 	requests []decide.Request // of inputs; empty for charges
 	charges  []decide.Charge
 	lines    []string
@@ -40,7 +40,7 @@ func (b *batch) free() {
 			q.header = nil
 		}
 		clear(q.header)
-		*q = checkInput{header: q.header}
+		*q = Input{header: q.header}
 	}
 	clear(b.requests)
 	clear(b.charges)
@@ -50,12 +50,12 @@ func (b *batch) free() {
 }
 
 // next is the next input to read into.
-func (b *batch) next() *checkInput {
+func (b *batch) next() *Input {
 	n := len(b.inputs)
 	if n < cap(b.inputs) && b.inputs[:n+1][n] != nil {
 		b.inputs = b.inputs[:n+1] // of an earlier request
 	} else {
-		b.inputs = append(b.inputs, new(checkInput))
+		b.inputs = append(b.inputs, new(Input))
 	}
 	return b.inputs[n]
 }
@@ -78,20 +78,20 @@ func (b *batch) read(body string) (several bool, err error) {
 	case errors.Is(err, errManyChecks):
 		return several, err
 	case err != nil:
-		return several, badInput("%w", err)
+		return several, BadInput("%w", err)
 	}
 	b.requests = slices.Grow(b.requests, len(b.inputs))[:len(b.inputs)]
 	for i, q := range b.inputs {
 		switch t := &b.requests[i]; {
 		case q.err != nil:
-			t.Err = badInput("%w", q.err)
-			t.Kind = KindOf(&t.Verdict, t.Err)
-		case q.way == chargeUnits:
-			q.Spent = q.costed
+			t.Err = BadInput("%w", q.err)
+			t.Kind = decide.KindOf(&t.Verdict, t.Err)
+		case q.Kind == ChargeUnits:
+			q.Spent = q.Costed
 			b.charges = append(b.charges, decide.Charge{In: &q.Input})
 		default:
 			t.In = &q.Input
-			if q.way == holdUnits {
+			if q.Kind == HoldUnits {
 				t.Hold, t.HoldFor, t.Opaque = stint.NewHoldID(), q.holdFor, true
 			}
 		}
@@ -101,7 +101,7 @@ func (b *batch) read(body string) (several bool, err error) {
 
 // readNext reads one check of a list.
 func (b *batch) readNext(r *inputReader) error {
-	if len(b.inputs) == maxChecks {
+	if len(b.inputs) == MaxChecks {
 		return errManyChecks
 	}
 	q, start := b.next(), r.Mark()
@@ -116,17 +116,17 @@ func (b *batch) readNext(r *inputReader) error {
 }
 
 // check reads a check into q, which must be empty.
-func (r *inputReader) check(q *checkInput) (err error) {
+func (r *inputReader) check(q *Input) (err error) {
 	if err := r.input(q); err != nil {
 		return err
 	}
 	if err := q.isCheck(); err != nil {
 		return err
 	}
-	if q.way != holdUnits {
+	if q.Kind != HoldUnits {
 		return nil
 	}
-	if q.holdFor, err = parseHoldFor(q.hold); err != nil {
+	if q.holdFor, err = parseHoldFor(q.Hold); err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}
 	return nil

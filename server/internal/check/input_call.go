@@ -1,4 +1,4 @@
-package server
+package check
 
 import (
 	"errors"
@@ -19,11 +19,11 @@ var (
 	overrideFields   = []string{"name", "requests_per_unit", "unit"}
 )
 
-// costOfCall is the Cost of a descriptor that has none.
-const costOfCall = -1
+// unsaidCost is the Cost of a descriptor that has none.
+const unsaidCost = -1
 
-// aCall makes q a call.
-func (q *checkInput) aCall() *rules.Descriptors {
+// envoyCall makes q a call.
+func (q *Input) envoyCall() *rules.Descriptors {
 	if q.Descriptors == nil {
 		q.Descriptors = &rules.Descriptors{}
 	}
@@ -31,7 +31,7 @@ func (q *checkInput) aCall() *rules.Descriptors {
 }
 
 // completeCall checks q's call, and gives q's cost to the descriptors that have none.
-func (q *checkInput) completeCall() error {
+func (q *Input) completeCall() error {
 	switch {
 	case q.Descriptors.Domain == "":
 		return errors.New("descriptors: want a domain, too")
@@ -42,10 +42,10 @@ func (q *checkInput) completeCall() error {
 	}
 	for i := range q.Descriptors.List {
 		d := &q.Descriptors.List[i]
-		if d.GiveBack && q.way == chargeUnits {
+		if d.GiveBack && q.Kind == ChargeUnits {
 			return fmt.Errorf("descriptor %d: is_negative_hits: a charge gives nothing back", i+1)
 		}
-		if d.Cost == costOfCall {
+		if d.Cost == unsaidCost {
 			d.Cost = q.Cost
 		}
 	}
@@ -54,7 +54,7 @@ func (q *checkInput) completeCall() error {
 
 func (r *inputReader) descriptors(to *rules.Descriptors) error {
 	return r.List(func() error {
-		d := rules.Descriptor{Cost: costOfCall}
+		d := rules.Descriptor{Cost: unsaidCost}
 		if err := r.descriptor(&d); err != nil {
 			return fmt.Errorf("descriptor %d: %w", len(to.List)+1, err)
 		}
