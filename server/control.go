@@ -150,7 +150,7 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Control:     s.control,
 		PushedRules: s.settings.RulesFrom == config.FromFleet,
 		Limiter:     s.limiter,
-		Lookup:      s.lookup,
+		Lookup:      s.explainer.Lookup,
 		Forget:      s.fleet.Forget,
 		Explain: func(ctx context.Context, body []byte) (*adminapi.Explanation, error) {
 			in, err := ReadInput(body)
@@ -162,7 +162,7 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Offenders:       s.topOffenders,
 		OffenderHistory: s.offenderHistory,
 
-		Preview:   s.preview,
+		Preview:   s.previewer.Preview,
 		Program:   c.Program,
 		Started:   time.Now(),
 		Store:     s.storeStatus,

@@ -21,11 +21,8 @@ func (s *Server) SetClock(wall func() time.Time) { s.control.SetClock(wall) }
 
 // Concluded is the verdict behind what Explain says about in.
 func (s *Server) Concluded(ctx context.Context, in *rules.Input) (Verdict, error) {
-	x, err := s.explain(ctx, in)
-	if err != nil {
-		return Verdict{}, err
-	}
-	return x.concluded, nil
+	_, v, err := s.explainer.Conclude(ctx, in)
+	return v, err
 }
 
 // Holds is what requests have taken and not refunded yet.

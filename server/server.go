@@ -30,6 +30,7 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/cors"
 	"github.com/stintdev/stint/server/internal/door"
+	"github.com/stintdev/stint/server/internal/dry"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
@@ -95,8 +96,6 @@ type Server struct {
 	local      *stint.Memory // counts for fleet without the store
 	store      storeWatch
 
-	lookup *lookup.Lookup
-
 	// Reports, live numbers, offenders, previews, alerts. id names this instance in reports; it is new with
 	// each start.
 	reports   Reports
@@ -104,8 +103,9 @@ type Server struct {
 	live      *live.Live
 	offenders *offenders.Counter // counts offenders; nil: nothing does
 
-	recent *recorder // nil: requests are not recorded
-	alerts *alerts.Alerts
+	explainer *dry.Explainer
+	previewer *dry.Previewer
+	alerts    *alerts.Alerts
 
 	// The admin API, and who may call which API.
 	admin        http.Handler
@@ -216,16 +216,19 @@ func New(c Config) *Server {
 		s.reports = shared
 	}
 	s.watch.Privacy.Reports, s.watch.Privacy.ID = s.reports, s.id
+	var recorder *recent.Recorder
 	if n := s.settings.RecentRequests; n > 0 {
-		s.recent = &recorder{Recorder: recent.New(n, previewWindow), previewing: make(chan struct{}, 1)}
+		recorder = recent.New(n, dry.PreviewWindow)
 	}
 	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
 	s.offenders = s.newOffenders()
-	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.StoreError, Probe: s.storeDecides}
+	keys := &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.StoreError, Probe: s.storeDecides}
+	s.explainer = &dry.Explainer{Door: s.door, Lookup: keys, Calls: s.check.Calls, Claims: s.claims, Routed: s.routed}
+	s.previewer = dry.NewPreviewer(s.door, recorder, func() rules.Controls { return s.control.Status().Controls })
 	s.live = s.newLive(&c)
 	s.alerts = s.newAlerts()
-	s.watch.Start(s.alerts, s.offenders, s.recorder())
+	s.watch.Start(s.alerts, s.offenders, recorder)
 	s.admin = s.newAdmin(&c)
 	return s
 }

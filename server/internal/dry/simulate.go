@@ -1,4 +1,4 @@
-package server
+package dry
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/kind"
 )
 
@@ -26,32 +27,13 @@ type simulatedJSON struct {
 	BanLeft   int64            `json:"ban_left_us"`
 }
 
-// Simulate replays events by their own clock. Each line of in is a JSON object like a check
-// request, with t_us, its instant in µs since 1970. For each, Simulate writes a line to
-// out. An event that a server would answer with 400 has the outcome "malformed". Empty
-// lines are skipped. Simulate stops at the first line that is not an event or cannot be decided; the error
-// has the line's number.
-//
-// An event with "hold" holds its units under held limits. The hold is a name. Later events use it for the
-// last event that had it:
-//
-//	{"t_us": 1770000000000000, "hold": "h1", "cost": 500, "attrs": {"user": "ann"}}
-//	{"t_us": 1770000001000000, "renew": "h1"}
-//	{"t_us": 1770000002000000, "settle": "h1", "cost": 812}
-//	{"t_us": 1770000003000000, "charge": true, "cost": 90, "attrs": {"user": "ann"}}
-//
-// "settle" charges the cost, or without one the held units; its outcome is "settled", or "unknown" if no
-// limit has the hold any more. "renew" makes the hold last for another Spec.Hold; its outcome is "renewed".
-// "charge" charges the cost, whether it fits or not; its outcome is "charged". Their decisions have
-// remaining, reset_after_us and charged. Nothing is renewed or settled automatically.
-//
-// The Server's store must hold no counts that were made by a real clock.
-func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) error {
+// Simulate replays events by their own clock; see server.Server.Simulate.
+func Simulate(ctx context.Context, d *door.Door, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReaderSize(in, 1<<16)
 	w := bufio.NewWriterSize(out, 1<<16)
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	run := &simulation{Server: s, held: map[string]*simulatedHold{}}
+	run := &simulation{Door: d, held: map[string]*simulatedHold{}}
 	for n := 1; ; n++ {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(err, w.Flush())
@@ -136,7 +118,7 @@ func (s *simulation) request(ctx context.Context, q *check.Input, at time.Time) 
 	if q.Kind == check.HoldUnits {
 		t.Hold = s.newID(at)
 	}
-	s.door.Decide(ctx, one, at, true)
+	s.Decide(ctx, one, at, true)
 	if t.Err != nil {
 		return nil, t.Err
 	}

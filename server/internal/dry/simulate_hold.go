@@ -1,4 +1,4 @@
-package server
+package dry
 
 import (
 	"context"
@@ -9,11 +9,12 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 )
 
 // simulation is a run of Simulate.
 type simulation struct {
-	*Server
+	*door.Door
 	held map[string]*simulatedHold // by the name in the events
 	ids  uint64                    // identities that were made
 }
@@ -53,7 +54,7 @@ type calledLine struct {
 // hold.
 func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldCall) (line calledLine, found bool, err error) {
 	line.Decisions = make([]calledJSON, len(calls))
-	s.door.Decider.Hold(ctx, at, calls)
+	s.Decider.Hold(ctx, at, calls)
 	for i := range calls {
 		c := &calls[i]
 		if c.Err != nil {
@@ -69,7 +70,7 @@ func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldC
 func (s *simulation) charge(ctx context.Context, q *check.Input, at time.Time) (any, error) {
 	q.Spent = q.Costed
 	c := decide.Charge{In: &q.Input}
-	if c.Plan(ctx, s.door.Decider.Set(), at, s.settings.AllowAmbiguous, s.newID(at)); c.Err != nil {
+	if c.Plan(ctx, s.Decider.Set(), at, s.Settings.AllowAmbiguous, s.newID(at)); c.Err != nil {
 		return nil, c.Err
 	}
 	line, _, err := s.call(ctx, at, c.Calls)

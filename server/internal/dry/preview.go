@@ -1,4 +1,4 @@
-package server
+package dry
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/internal/watch"
@@ -17,46 +18,47 @@ import (
 )
 
 const (
-	// previewWindow is how long a request is kept for previews.
-	previewWindow = 5 * time.Minute
+	// PreviewWindow is how long a request is kept for previews.
+	PreviewWindow = 5 * time.Minute
 	// previewTimeout bounds the time of a preview. Its result is about the requests tried by then.
 	previewTimeout = 3 * time.Second
 	// maxPreviewCases is how many requests a preview shows, maxCasesAlike how many of one client and rule.
 	maxPreviewCases, maxCasesAlike = 20, 3
 )
 
-// recorder records requests for previews. One preview is made at a time.
-type recorder struct {
-	*recent.Recorder
-	previewing chan struct{}
+// Previewer compares rules on recent requests. It may be used from many goroutines at once; one preview is made
+// at a time.
+type Previewer struct {
+	*door.Door
+	recent   *recent.Recorder
+	controls func() rules.Controls
+	busy     chan struct{} // a preview is being made
 }
 
-// recorder is nil if requests are not recorded.
-func (s *Server) recorder() *recent.Recorder {
-	if s.recent == nil {
-		return nil
-	}
-	return s.recent.Recorder
+// NewPreviewer returns a Previewer. recorder has the recent requests; nil: requests are not recorded. controls
+// returns the changes made at run time that are in force.
+func NewPreviewer(d *door.Door, recorder *recent.Recorder, controls func() rules.Controls) *Previewer {
+	return &Previewer{d, recorder, controls, make(chan struct{}, 1)}
 }
 
-// preview compares set with the rules in force on recent requests. Changes made at run time apply
+// Preview compares set with the rules in force on recent requests. Changes made at run time apply
 // to both. It returns nil if requests are not recorded.
-func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview, error) {
+func (s *Previewer) Preview(ctx context.Context, set *rules.Set) (*adminapi.Preview, error) {
 	if s.recent == nil {
 		return nil, nil
 	}
 	select {
-	case s.recent.previewing <- struct{}{}:
-		defer func() { <-s.recent.previewing }()
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
 	defer cancel()
-	controls := s.control.Status().Controls
+	controls := s.controls()
 	set, _ = set.With(&controls)
 	p := previewed{now: newTrial(s.Rules()), then: newTrial(set), alike: map[caseKind]int{}}
-	sample := s.recent.Sample(s.watch.Metrics.Now())
+	sample := s.recent.Sample(s.Watch.Metrics.Now())
 	p.Share = sample.Share
 	p.Missing = append([]string{}, sample.Lacks(watch.ReadsOf(set))...)
 	if set.ReadsBody() { // bodies are never recorded
@@ -70,7 +72,7 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 		if p.Requests%64 == 0 {
 			runtime.Gosched() // requests of clients need not wait for this
 		}
-		at := s.watch.Metrics.Epoch.Add(q.At)
+		at := s.Watch.Metrics.Epoch.Add(q.At)
 		if ctx.Err() != nil || !p.try(ctx, s, q, at) {
 			p.Partial = true
 			break
@@ -95,8 +97,8 @@ type previewed struct {
 type caseKind struct{ client, rule string }
 
 // try tries a request, and reports whether it could be decided.
-func (p *previewed) try(ctx context.Context, s *Server, q *recent.Request, at time.Time) bool {
-	allowed := s.settings.AllowAmbiguous
+func (p *previewed) try(ctx context.Context, s *Previewer, q *recent.Request, at time.Time) bool {
+	allowed := s.Settings.AllowAmbiguous
 	now, err := p.now.decide(ctx, q, at, allowed)
 	if err != nil {
 		return false
@@ -120,7 +122,7 @@ func (p *previewed) try(ctx context.Context, s *Server, q *recent.Request, at ti
 		c.Rule = now.rule
 	}
 	if client := q.Addr(); client.IsValid() {
-		c.Client = s.watch.Privacy.ShownKey(client.String())
+		c.Client = s.Watch.Privacy.ShownKey(client.String())
 	}
 	if q.Request != nil {
 		c.Method, c.Path = q.Request.Method, q.Request.Path
@@ -162,7 +164,7 @@ type tried struct {
 	shadows       []string
 }
 
-// decide decides a request as Server.decide does, without an instance's bounds and effects.
+// decide decides a request as decide.Decider does, without an instance's bounds and effects.
 func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
 	one := [1]decide.Request{{In: q.Input, MaxDelay: q.MaxDelay}}
 	t := &one[0]

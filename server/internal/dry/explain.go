@@ -1,4 +1,5 @@
-package server
+// Package dry decides without taking: explanations of a request, previews of new rules, and simulations.
+package dry
 
 import (
 	"context"
@@ -11,7 +12,9 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/claims"
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/lookup"
 	"github.com/stintdev/stint/server/rules"
@@ -21,7 +24,7 @@ import (
 type explanation struct {
 	adminapi.Explanation
 	rules     []explainedRule
-	concluded Verdict // zero: a list, a manual ban, a switch or the store's failure decides
+	concluded decide.Verdict // zero: a list, a manual ban, a switch or the store's failure decides
 }
 
 type explainedRule struct {
@@ -32,36 +35,54 @@ type explainedRule struct {
 	costBy string // how the cost is estimated; empty: it is not an estimate
 }
 
-// Explain returns the decision that in would get, and why. It charges nothing. A request without a route is
-// treated as one that comes through the gateway. The error wraps stint.ErrRequest if in is malformed or
-// ambiguous; any other means that the store did not answer.
-func (s *Server) Explain(ctx context.Context, in *rules.Input) (*adminapi.Explanation, error) {
+// Explainer explains decisions. It may be used from many goroutines at once.
+type Explainer struct {
+	*door.Door
+	Lookup *lookup.Lookup
+	// Calls is how calls of Envoy's service are decided.
+	Calls door.Calls
+	// Claims reads tokens of clients; nil: nobody does.
+	Claims *claims.Reader
+	// Routed returns a request as the gateway sees it.
+	Routed func(*rules.Input) *rules.Input
+}
+
+// Explain returns the decision that in would get, and why. It charges nothing. The error wraps
+// stint.ErrRequest if in is malformed or ambiguous; any other means that the store did not answer.
+func (s *Explainer) Explain(ctx context.Context, in *rules.Input) (*adminapi.Explanation, error) {
+	x, _, err := s.Conclude(ctx, in)
+	return x, err
+}
+
+// Conclude is Explain, and returns the verdict behind the explanation; zero: a list, a manual ban, a switch or
+// the store's failure decides.
+func (s *Explainer) Conclude(ctx context.Context, in *rules.Input) (*adminapi.Explanation, decide.Verdict, error) {
 	x, err := s.explain(ctx, in)
 	if err != nil {
-		return nil, err
+		return nil, decide.Verdict{}, err
 	}
 	x.Rules = []adminapi.ExplainedRule{}
 	for i := range x.rules {
 		x.Rules = append(x.Rules, x.rules[i].ExplainedRule)
 	}
-	return &x.Explanation, nil
+	return &x.Explanation, x.concluded, nil
 }
 
-func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, error) {
+func (s *Explainer) explain(ctx context.Context, in *rules.Input) (*explanation, error) {
 	set := s.Rules()
-	in = s.routed(in)
+	in = s.Routed(in)
 	if in.Descriptors != nil {
 		with, call := *in, *in.Descriptors
-		s.check.Calls.Set(&call)
+		s.Calls.Set(&call)
 		with.Descriptors, in = &call, &with
 	}
 	one := [1]decide.Request{{In: in}}
 	t := &one[0]
 	if in.Request != nil {
-		t.MaxDelay = s.settings.MaxDelay
+		t.MaxDelay = s.Settings.MaxDelay
 	}
 	e := new(rules.Explanation)
-	if t.Plan(ctx, unwatched(set), &rules.Plan{Explanation: e}, time.Time{}, s.settings.AllowAmbiguous); t.Err != nil {
+	if t.Plan(ctx, unwatched(set), &rules.Plan{Explanation: e}, time.Time{}, s.Settings.AllowAmbiguous); t.Err != nil {
 		return nil, t.Err
 	}
 	x := &explanation{}
@@ -85,7 +106,7 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 	}
 	x.sayClaims(s, in)
 	x.sayDescriptors(set, in.Descriptors, e.Descriptors)
-	b := &look{view: s.lookup.View(ctx)}
+	b := &look{view: s.Lookup.View(ctx)}
 	defer b.view.Close()
 	err := decide.DecideBy(ctx, b, one[:], time.Time{})
 	if err != nil && !errors.Is(err, lookup.ErrDenied) {
@@ -181,25 +202,10 @@ func (x *explanation) say(format string, args ...any) {
 	x.Words = append(x.Words, fmt.Sprintf(format, args...))
 }
 
-// routed returns in as the gateway sees it: with the name of its route, if in has none, and whether it is
-// a preflight.
-func (s *Server) routed(in *rules.Input) *rules.Input {
-	if in.Request == nil {
-		return in
-	}
-	with, request := *in, *in.Request
-	if route := s.routes.find(request.Host, request.Path); route != nil && request.Route == "" {
-		request.Route = route.Name
-	}
-	request.Preflight = s.cors.IsPreflight(request.Method, request.Header)
-	with.Request = &request
-	return &with
-}
-
 // sayClaims describes the client's token, if rules use claims.
-func (x *explanation) sayClaims(s *Server, in *rules.Input) {
-	if s.claims != nil && in.Claims == nil && in.Request != nil && s.Rules().UsesClaims() {
-		x.say("%s", s.claims.Describe(in.Request.Header))
+func (x *explanation) sayClaims(s *Explainer, in *rules.Input) {
+	if s.Claims != nil && in.Claims == nil && in.Request != nil && s.Rules().UsesClaims() {
+		x.say("%s", s.Claims.Describe(in.Request.Header))
 	}
 }
 

@@ -1,0 +1,56 @@
+package server
+
+import (
+	"context"
+	"io"
+
+	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/dry"
+	"github.com/stintdev/stint/server/rules"
+)
+
+// Explain returns the decision that in would get, and why. It charges nothing. A request without a route is
+// treated as one that comes through the gateway. The error wraps stint.ErrRequest if in is malformed or
+// ambiguous; any other means that the store did not answer.
+func (s *Server) Explain(ctx context.Context, in *rules.Input) (*adminapi.Explanation, error) {
+	return s.explainer.Explain(ctx, in)
+}
+
+// routed returns in as the gateway sees it: with the name of its route, if in has none, and whether it is
+// a preflight.
+func (s *Server) routed(in *rules.Input) *rules.Input {
+	if in.Request == nil {
+		return in
+	}
+	with, request := *in, *in.Request
+	if route := s.routes.find(request.Host, request.Path); route != nil && request.Route == "" {
+		request.Route = route.Name
+	}
+	request.Preflight = s.cors.IsPreflight(request.Method, request.Header)
+	with.Request = &request
+	return &with
+}
+
+// Simulate replays events by their own clock. Each line of in is a JSON object like a check
+// request, with t_us, its instant in µs since 1970. For each, Simulate writes a line to
+// out. An event that a server would answer with 400 has the outcome "malformed". Empty
+// lines are skipped. Simulate stops at the first line that is not an event or cannot be decided; the error
+// has the line's number.
+//
+// An event with "hold" holds its units under held limits. The hold is a name. Later events use it for the
+// last event that had it:
+//
+//	{"t_us": 1770000000000000, "hold": "h1", "cost": 500, "attrs": {"user": "ann"}}
+//	{"t_us": 1770000001000000, "renew": "h1"}
+//	{"t_us": 1770000002000000, "settle": "h1", "cost": 812}
+//	{"t_us": 1770000003000000, "charge": true, "cost": 90, "attrs": {"user": "ann"}}
+//
+// "settle" charges the cost, or without one the held units; its outcome is "settled", or "unknown" if no
+// limit has the hold any more. "renew" makes the hold last for another Spec.Hold; its outcome is "renewed".
+// "charge" charges the cost, whether it fits or not; its outcome is "charged". Their decisions have
+// remaining, reset_after_us and charged. Nothing is renewed or settled automatically.
+//
+// The Server's store must hold no counts that were made by a real clock.
+func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) error {
+	return dry.Simulate(ctx, s.door, in, out)
+}
