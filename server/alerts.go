@@ -24,7 +24,7 @@ func (s *Server) newAlerts() *alerts.Alerts {
 	}
 	from := cmp.Or(s.settings.Namespace, "stint")
 	for _, w := range s.settings.Webhooks {
-		o.Webhooks = append(o.Webhooks, alerts.NewWebhook(w, s.transports[kindOfTLS(w.TLS)], from))
+		o.Webhooks = append(o.Webhooks, alerts.NewWebhook(w, s.gateway.Transports.To(w.TLS), from))
 	}
 	return alerts.New(o)
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/stintdev/stint/server/internal/check"
+	"github.com/stintdev/stint/server/internal/gateway"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -98,11 +99,11 @@ func (s *Server) Check() http.Handler {
 	mux.Handle("POST /v1/check", s.check.Checks())
 	mux.Handle("POST /v1/settle", s.check.Settlements())
 	mux.Handle("POST /v1/renew", s.check.Renewals())
-	authorize := s.authorize()
-	mux.Handle(authorizePath, authorize)
+	authorize := s.gateway.Authorize()
+	mux.Handle(gateway.AuthorizePath, authorize)
 	s.addProbes(mux, s.check.Guard)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isPrefixed(r) { // a ServeMux would redirect it to a path without ".." and "//"
+		if gateway.IsPrefixed(r) { // a ServeMux would redirect it to a path without ".." and "//"
 			authorize.ServeHTTP(w, r)
 			return
 		}

@@ -23,10 +23,10 @@ func (s *Server) routed(in *rules.Input) *rules.Input {
 		return in
 	}
 	with, request := *in, *in.Request
-	if route := s.routes.find(request.Host, request.Path); route != nil && request.Route == "" {
+	if route := s.gateway.Routes.Find(request.Host, request.Path); route != nil && request.Route == "" {
 		request.Route = route.Name
 	}
-	request.Preflight = s.cors.IsPreflight(request.Method, request.Header)
+	request.Preflight = s.gateway.CORS.IsPreflight(request.Method, request.Header)
 	with.Request = &request
 	return &with
 }

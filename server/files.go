@@ -58,7 +58,7 @@ func (s *Server) Open() error {
 	if err := s.alerts.Check(); err != nil {
 		return err
 	}
-	if err := s.openUpstreams(); err != nil {
+	if err := s.gateway.Open(); err != nil {
 		return err
 	}
 	if err := s.control.Open(); err != nil {
@@ -97,7 +97,7 @@ func (s *Server) reloadFiles(asked bool) {
 	for _, c := range s.certificates {
 		s.reloadCertificate(c, asked)
 	}
-	s.reloadUpstreams(asked)
+	s.gateway.Reload(asked)
 	for _, of := range [...]struct {
 		what   string
 		reload func(asked bool) (changed bool, err error)

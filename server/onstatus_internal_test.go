@@ -10,7 +10,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/gateway"
 )
 
 const watchful = `
@@ -47,12 +47,11 @@ func TestViolationAfterDisconnect(t *testing.T) {
 		}
 		return nil
 	}})
-	ctx, leave := context.WithCancel(t.Context())
-	leave()
-	x := &exchange{set: c.door.Decider.Set(), watching: []decide.Watching{{Rule: c.Rules().Rules[0], Ask: stint.Ask{Key: "192.0.2.1", Penalty: c.Rules().Rules[0].Penalty}}}}
-	c.responded(ctx, x, 404)
-	c.responded(ctx, x, 401)
-	c.responded(ctx, nil, 401)
+	for _, status := range []int{http.StatusNotFound, http.StatusUnauthorized} {
+		ctx, leave := context.WithCancel(t.Context())
+		h := c.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { leave(); w.WriteHeader(status) }))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	}
 	if calls != 1 {
 		t.Errorf("%d violations", calls)
 	}
@@ -70,7 +69,7 @@ func TestMetricsOfResponses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.settings.Routes = []config.Route{{Path: "/", Upstream: u}}
-	c.transports, c.routes = newTransports(&c.settings), newRoutes(c.settings.Routes)
+	c.gateway = gateway.New(c.door, gateway.Options{AccessLog: c.accessLog, ErrorLog: c.errorLog})
 	send := func() {
 		c.Gateway().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	}

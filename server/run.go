@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +15,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/internal/decide"
-	"github.com/stintdev/stint/server/internal/watch"
+	"github.com/stintdev/stint/server/internal/gateway"
 )
 
 // Listeners are the listeners on which Run serves: the gateway, the check API, the admin API with the
@@ -237,38 +236,8 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 		Handler:           h,
 		ReadHeaderTimeout: s.headerTimeout,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    maxHeaderBytes,
+		MaxHeaderBytes:    gateway.MaxHeaderBytes,
 		ErrorLog:          s.errorLog,
-	}
-}
-
-// cutOff counts what a stop cuts off: requests in flight when the wait ends, and upgraded connections.
-type cutOff struct {
-	begun    atomic.Bool  // requests that end from now on were cut off
-	upgraded atomic.Int64 // open upgraded connections
-
-	mu                 sync.Mutex
-	requests, upgrades int64    // were cut off
-	examples           []string // the first few of both
-}
-
-// mostExamples is the number of requests in the log line about what was cut off.
-const mostExamples = 5
-
-// left records the end of a request, if it was cut off. upgraded: its connection was upgraded.
-func (c *cutOff) left(r *http.Request, upgraded bool) {
-	if !c.begun.Load() || r.Context().Err() == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if upgraded {
-		c.upgrades++
-	} else {
-		c.requests++
-	}
-	if len(c.examples) < mostExamples {
-		c.examples = append(c.examples, watch.Shown(r.Method)+" "+watch.Shown(r.Host)+" "+watch.Shown(pathOf(r)))
 	}
 }
 
@@ -277,19 +246,10 @@ const cutTimeout = time.Second
 
 // cutRest calls cut to end requests still in flight, and logs them in one line.
 func (s *Server) cutRest(cut context.CancelFunc) {
-	s.cutOff.begun.Store(true)
-	cut()
-	requests := s.door.Admission.InFlight
-	for deadline := time.Now().Add(cutTimeout); requests()+s.cutOff.upgraded.Load() > 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	c := &s.cutOff
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests, c.upgrades = c.requests+requests(), c.upgrades+c.upgraded.Load()
-	if c.requests+c.upgrades > 0 {
-		s.log.Warn("stopped, and cut off requests that were still open", "requests", c.requests, "upgraded_connections", c.upgrades,
-			"stop_timeout", s.settings.StopTimeout.String(), "among_them", strings.Join(c.examples, ", "))
+	requests, upgrades, examples := s.door.CutOff.Cut(cut, s.door.Admission.InFlight, cutTimeout)
+	if requests+upgrades > 0 {
+		s.log.Warn("stopped, and cut off requests that were still open", "requests", requests, "upgraded_connections", upgrades,
+			"stop_timeout", s.settings.StopTimeout.String(), "among_them", strings.Join(examples, ", "))
 	}
 }
 

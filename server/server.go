@@ -28,9 +28,9 @@ import (
 	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/claims"
 	"github.com/stintdev/stint/server/internal/control"
-	"github.com/stintdev/stint/server/internal/cors"
 	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/dry"
+	"github.com/stintdev/stint/server/internal/gateway"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
@@ -91,6 +91,7 @@ type Server struct {
 	limiter    *stint.Limiter
 	fleet      *fleet.Store // the same store behind the layers
 	manyHolds  atomic.Bool  // little room is left for holds
+	gateway    *gateway.Gateway
 	check      *check.API
 	door       *door.Door    // what all doors share
 	local      *stint.Memory // counts for fleet without the store
@@ -117,12 +118,6 @@ type Server struct {
 	adminBytes    *inflight.Bytes // separate, so that operators can call when the rest is used up
 	headerTimeout time.Duration   // for a client to send the headers of a request
 
-	// Upstreams, and which pages may read the answers.
-	transports transports
-	routes     routes
-	misleads   misleading
-	cors       *cors.Policy // nil: nothing is done
-
 	// Logs, metrics, traces and findings.
 	watch     *watch.Watch
 	log       *slog.Logger
@@ -136,7 +131,6 @@ type Server struct {
 	once     struct{ follow, close sync.Once }
 	life     context.Context // ends with Close
 	endLife  context.CancelFunc
-	cutOff   cutOff
 
 	files        sync.Mutex // guards what follows while files are read; see Open
 	opened       bool
@@ -159,9 +153,6 @@ func New(c Config) *Server {
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.footprint = s.settings.FitMemory()
 	s.adminBytes = inflight.NewUndivided(config.AdminBytes)
-	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
-	s.misleads = misleading{gateway: s.routes.read(false), asked: s.routes.read(true)}
-	s.cors = cors.New(s.settings.CORS, s.routes, s.routes.find)
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -174,11 +165,12 @@ func New(c Config) *Server {
 	})
 	s.watch.Metrics.Registry.MustRegister(liveCollector{s}, findingsCollector(s.Findings))
 	s.door = &door.Door{
-		Settings: &s.settings, Watch: s.watch, Served: s.set.Load, Left: s.cutOff.left,
+		Settings: &s.settings, Watch: s.watch, Served: s.set.Load,
 	}
 	s.errorLog = log.New(s.watch.Sampled, "", 0)
 	s.adminCallers = auth.ForAdmin(&s.settings.Admin, s.door.ClientKey)
 	s.check = &check.API{Door: s.door, Callers: auth.ForCheck(&s.settings), Calls: c.Calls}
+	s.gateway = gateway.New(s.door, gateway.Options{Callers: s.check.Callers, AccessLog: s.accessLog, ErrorLog: s.errorLog})
 	if s.limiter == nil || s.limiter.Store == nil {
 		given := s.limiter
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
@@ -246,7 +238,7 @@ func (s *Server) Close() {
 		s.audit.Trail.Close()
 		s.watch.Refusals.FlushAll(s.set.Load())
 		s.watch.Tracing.Close()
-		s.transports.closeIdle()
+		s.gateway.Transports.CloseIdle()
 		if s.closeStore != nil {
 			s.closeStore()
 		}

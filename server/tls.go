@@ -112,36 +112,9 @@ func (s *Server) reloadCertificate(c *certificate, asked bool) {
 	s.tellOfCertificate(c)
 }
 
-// soonExpired is how long before its expiry the server warns about a certificate.
-const soonExpired = 14 * 24 * time.Hour
-
 func (s *Server) tellOfCertificate(c *certificate) {
 	now := c.now.Load()
-	s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
-}
-
-// tellOf sets the expiry metric of leaf, and warns if leaf, or an authority, which the settings call ca,
-// expires soon. leaf may be nil.
-func (s *Server) tellOf(listener, ca string, leaf *x509.Certificate, cas []*x509.Certificate) {
-	if leaf != nil {
-		s.watch.Metrics.CertificateExpiry.WithLabelValues(listener).Set(float64(leaf.NotAfter.Unix()))
-		s.warnOfExpiry(listener, "certificate", leaf)
-	}
-	for _, x := range cas {
-		s.warnOfExpiry(listener, ca, x)
-	}
-}
-
-func (s *Server) warnOfExpiry(listener, which string, x *x509.Certificate) {
-	left := time.Until(x.NotAfter)
-	if left >= soonExpired {
-		return
-	}
-	text := "a certificate expires soon"
-	if left <= 0 {
-		text = "a certificate has expired"
-	}
-	s.log.Warn(text, "listener", listener, "which", which, "subject", x.Subject.String(), "expires", x.NotAfter)
+	s.watch.Certificate(c.listener, "client_ca", now.leaf, now.cas)
 }
 
 // certified is a Store that reports when the certificates that its connections depend on

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/gateway"
 	"github.com/stintdev/stint/server/internal/traces"
 	"github.com/stintdev/stint/server/internal/watch"
 )
@@ -22,11 +23,11 @@ func (s *Server) newTracing(c *Config) (*watch.Tracing, error) {
 			return nil, nil
 		}
 		_, version, _ := strings.Cut(c.Program, " ")
-		sends := s.transports[kindOfTLS(settings.TLS)]
+		sends := s.gateway.Transports.To(settings.TLS)
 		e, err := traces.Open(traces.Options{
 			Settings:  settings,
 			Transport: sends,
-			TLS:       sends.tlsConfig,
+			TLS:       sends.TLSConfig,
 			Instance:  s.id,
 			Version:   version,
 			Sent:      func(n int) { s.watch.Metrics.SpansSent.Add(float64(n)) },
@@ -42,20 +43,8 @@ func (s *Server) newTracing(c *Config) (*watch.Tracing, error) {
 		provider, exporter = e.Provider(), e
 	}
 	t := watch.NewTracing(provider, exporter, settings != nil && settings.Continue == config.ContinueAll, s.watch.Privacy)
-	t.Route = routeOf
+	t.Route = gateway.RouteOf
 	return t, nil
-}
-
-// routeOf is the route of a request; empty: it has none.
-func routeOf(r *http.Request) string {
-	x := exchangeOf(r)
-	switch {
-	case x == nil:
-		return ""
-	case x.route != nil:
-		return x.route.String()
-	}
-	return x.pattern
 }
 
 // CallTracer starts a span of a call that this Server decides for another service, and returns the context to

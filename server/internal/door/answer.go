@@ -3,12 +3,11 @@ package door
 import (
 	"context"
 
+	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/internal/places"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
-
-	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/server/rules"
 )
 

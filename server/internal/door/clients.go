@@ -5,9 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/stintdev/stint/server/internal/decide"
-
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/server/internal/decide"
 )
 
 // ClientOf is the address that r counts for. If a trusted proxy asks about a request, as by /v1/authorize, it

@@ -8,13 +8,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stintdev/stint/server/internal/auth"
-	"github.com/stintdev/stint/server/internal/decide"
-	"github.com/stintdev/stint/server/internal/watch"
-
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/watch"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -28,8 +27,8 @@ type Door struct {
 	Served func() *watch.Served
 	// TrustedClaims means that tokens are not verified here.
 	TrustedClaims bool
-	// Left is called when a request has ended; upgraded means that its connection is another protocol's.
-	Left func(r *http.Request, upgraded bool)
+	// CutOff counts what a stop cuts off.
+	CutOff CutOff
 }
 
 // Rules are the rules in force.
@@ -67,7 +66,7 @@ func (d *Door) Capped(next http.Handler) http.Handler {
 		}
 		defer func() {
 			d.Admission.Bytes.Refund(headers)
-			d.Left(r, false)
+			d.CutOff.Left(r, false)
 			d.Admission.Check.Leave(place)
 		}()
 		next.ServeHTTP(w, r)

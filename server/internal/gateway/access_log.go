@@ -1,13 +1,13 @@
-package server
+package gateway
 
 import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/stintdev/stint/server/internal/decide"
+	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/watch"
 )
@@ -28,15 +28,15 @@ type access struct {
 type accessKey struct{}
 
 // logAccess logs each request that next serves, at its end. It returns next if there is no access log.
-func (s *Server) logAccess(next http.Handler) http.Handler {
-	if !s.settings.Log.Access || !s.accessLog.Enabled(context.Background(), slog.LevelInfo) {
+func (g *Gateway) logAccess(next http.Handler) http.Handler {
+	if !g.Settings.Log.Access || !g.AccessLog.Enabled(context.Background(), slog.LevelInfo) {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &access{ResponseWriter: w, start: time.Now()}
 		in := r.WithContext(context.WithValue(r.Context(), accessKey{}, a))
 		ended := false
-		defer func() { s.accessLog.LogAttrs(in.Context(), slog.LevelInfo, "request", s.accessAttrs(a, in, ended)...) }()
+		defer func() { g.AccessLog.LogAttrs(in.Context(), slog.LevelInfo, "request", g.accessAttrs(a, in, ended)...) }()
 		next.ServeHTTP(a, in)
 		ended = true
 	})
@@ -76,7 +76,7 @@ func (a *access) answersPreflight() {
 
 // accessAttrs are the fields of the line for r. ended: its handler returned; otherwise it panicked, to break
 // off the response.
-func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr {
+func (g *Gateway) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr {
 	status, outcome, upstream := a.status, a.outcome, ""
 	if x := a.x; x != nil {
 		if x.upgraded {
@@ -95,10 +95,10 @@ func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr
 		outcome = kind.Malformed.String()
 	}
 	attrs := append(make([]slog.Attr, 0, 20),
-		slog.String("method", watch.Loggable(r.Method)), slog.String("host", watch.Loggable(r.Host)), slog.String("path", watch.Loggable(pathOf(r))), slog.String("proto", r.Proto),
+		slog.String("method", watch.Loggable(r.Method)), slog.String("host", watch.Loggable(r.Host)), slog.String("path", watch.Loggable(door.PathOf(r))), slog.String("proto", r.Proto),
 		slog.Int("status", status), slog.Int64("bytes", a.bytes), slog.Float64("seconds", time.Since(a.start).Seconds()))
 	for _, f := range [...]struct{ name, text string }{
-		{"outcome", outcome}, {"rule", a.rule}, {"by", a.by}, {"upstream", upstream}, {"client", s.watch.Refusals.Client(s.door.ClientOf(r))},
+		{"outcome", outcome}, {"rule", a.rule}, {"by", a.by}, {"upstream", upstream}, {"client", g.Watch.Refusals.Client(g.ClientOf(r))},
 		{"request_id", watch.RequestID(r.Header["X-Request-Id"])}, {"decision", a.id},
 	} {
 		if f.text != "" {
@@ -112,12 +112,6 @@ func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr
 		attrs = append(attrs, slog.Bool("cut", true))
 	}
 	return attrs
-}
-
-// pathOf is the path of a request as it was sent, without the query, which may hold secrets.
-func pathOf(r *http.Request) string {
-	path, _, _ := strings.Cut(r.RequestURI, "?")
-	return path
 }
 
 // WriteHeader is for http.ResponseWriter.

@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // settlesAtEnd settles r's holds when it ends, if t let it pass.
-func (s *Server) settlesAtEnd(x *exchange, r *http.Request, t *decide.Request, a *httplimit.Answer) {
+func (g *Gateway) settlesAtEnd(x *exchange, r *http.Request, t *decide.Request, a *httplimit.Answer) {
 	if x == nil || !t.Allowed || !x.settlement.Holds && len(x.settlement.Spared) == 0 {
 		return
 	}
@@ -27,8 +27,8 @@ func (s *Server) settlesAtEnd(x *exchange, r *http.Request, t *decide.Request, a
 		acceptReadable(r.Header)
 	}
 	a.OnEnd = func(ctx context.Context, resp *httplimit.Response) {
-		if err := x.settlement.End(ctx, s.resultOf(x, r, resp)); err != nil {
-			s.watch.Uncharged("what a request did cost could not be charged", err)
+		if err := x.settlement.End(ctx, g.resultOf(x, r, resp)); err != nil {
+			g.Watch.Uncharged("what a request did cost could not be charged", err)
 		}
 	}
 }
@@ -46,13 +46,13 @@ func addUsage(a *httplimit.Answer, rule *rules.Rule) {
 }
 
 // resultOf returns how the request of x ended; nil: it did not reach the upstream.
-func (s *Server) resultOf(x *exchange, r *http.Request, resp *httplimit.Response) *decide.Ended {
+func (g *Gateway) resultOf(x *exchange, r *http.Request, resp *httplimit.Response) *decide.Ended {
 	how := &decide.Ended{
 		Response: rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
-		Failed:   func(err error) { s.watch.Sampled.Failure("the cost of a request cannot be computed", err) },
-		Store:    s.door.Decider.Limiter.Store,
+		Failed:   func(err error) { g.Watch.Sampled.Failure("the cost of a request cannot be computed", err) },
+		Store:    g.Decider.Limiter.Store,
 		Unknown: func(rule *rules.Rule) {
-			s.set.Load().UnknownEndpoint(rule, x.endpoint, r.Method, x.target.RawPath)
+			g.Served().UnknownEndpoint(rule, x.endpoint, r.Method, x.target.RawPath)
 		},
 	}
 	how.Unzipped, how.Events = resp.Passed()

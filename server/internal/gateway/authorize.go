@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"context"
@@ -39,10 +39,10 @@ var aboutConnection = [...]string{
 
 type originalRequest struct{}
 
-// authorizePath is the path of /v1/authorize, and with Envoy the prefix of the original's target.
-const authorizePath = "/v1/authorize"
+// AuthorizePath is the path of /v1/authorize, and with Envoy the prefix of the original's target.
+const AuthorizePath = "/v1/authorize"
 
-// authorize answers proxies that ask whether a request may pass before they forward it: nginx
+// Authorize answers proxies that ask whether a request may pass before they forward it: nginx
 // (auth_request), Caddy and Traefik (forward_auth), HAProxy, Envoy (ext_authz); see examples/.
 // It accepts any method and does not read the body.
 //
@@ -61,22 +61,22 @@ const authorizePath = "/v1/authorize"
 // The answer is 200 without a body, or the refusal of the gateway, and both have the headers of
 // the decision. nginx knows only 2xx, 401 and 403, and turns all others into 500: with
 // ?deny_status=403, refusals of every kind are 403, and the real status is in X-Stint-Status.
-func (s *Server) authorize() http.Handler {
-	calls := s.authorizing(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) Authorize() http.Handler {
+	calls := g.authorizing(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Caddy appends the original's query to ours, so other parameters are ignored. After a
 		// prefix, the whole query is the original's.
-		if q := r.URL.Query(); isPrefixed(r) {
+		if q := r.URL.Query(); IsPrefixed(r) {
 		} else if q.Get("deny_status") == "403" {
 			w = &denial403{ResponseWriter: w}
 		} else if q.Has("deny_status") {
 			httplimit.Problem(w, r, http.StatusBadRequest, "deny_status must be 403.")
 			return
 		}
-		if err := s.mayAuthorize(r); err != nil {
+		if err := g.mayAuthorize(r); err != nil {
 			httplimit.Problem(w, r, http.StatusForbidden, err.Detail) // not 401: the client does not lack a token
 			return
 		}
@@ -84,25 +84,25 @@ func (s *Server) authorize() http.Handler {
 	})
 }
 
-// isPrefixed reports whether the original's target follows authorizePath in r.
-func isPrefixed(r *http.Request) bool { return strings.HasPrefix(r.RequestURI, authorizePath+"/") }
+// IsPrefixed reports whether the original's target follows AuthorizePath in r.
+func IsPrefixed(r *http.Request) bool { return strings.HasPrefix(r.RequestURI, AuthorizePath+"/") }
 
 // mayAuthorize returns why the caller may not use /v1/authorize; nil: it may.
-func (s *Server) mayAuthorize(r *http.Request) *auth.Error {
-	who, err := s.check.Callers.Authenticate(r, auth.Proxy)
+func (g *Gateway) mayAuthorize(r *http.Request) *auth.Error {
+	who, err := g.Callers.Authenticate(r, auth.Proxy)
 	if err != nil {
-		s.door.RefusedCaller(s.check.Callers, r, who, err)
+		g.RefusedCaller(g.Callers, r, who, err)
 	}
 	return err
 }
 
 // authorizing decides the request that a proxy asks about, for callers who may ask, and calls
 // pass if it may pass.
-func (s *Server) authorizing(pass http.Handler) http.Handler {
-	decide := s.middleware(func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
-		return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
+func (g *Gateway) authorizing(pass http.Handler) http.Handler {
+	decide := g.middleware(func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
+		return g.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
 	}).Wrap(pass)
-	return s.cors.Refusals(inErrorFormat(s.Rules, s.door.Capped(s.watch.Tracing.Requests("authorize", s.door.BelievesCaller, s.proxyAsks(decide)))))
+	return g.CORS.Refusals(inErrorFormat(g.Rules, g.Capped(g.Watch.Tracing.Requests("authorize", g.BelievesCaller, g.proxyAsks(decide)))))
 }
 
 // distrust is the answer to proxies that are not in trusted_proxies. It omits their address,
@@ -110,25 +110,25 @@ func (s *Server) authorizing(pass http.Handler) http.Handler {
 const distrust = "This proxy is not trusted: list its address in trusted_proxies of the rules."
 
 // proxyAsks decides the request that a trusted proxy asks about.
-func (s *Server) proxyAsks(decide http.Handler) http.Handler {
+func (g *Gateway) proxyAsks(decide http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if clients := s.door.Clients(); !clients.Believes(r) {
-			s.door.Notice(r)
+		if clients := g.Clients(); !clients.Believes(r) {
+			g.Notice(r)
 			const text = "a proxy that is not in trusted_proxies asked about a request, and was refused"
-			s.watch.Sampled.Log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
+			g.Watch.Sampled.Log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
 			if a := door.AskedOf(r); a != nil {
 				a.Err = &auth.Error{Status: http.StatusForbidden, Detail: distrust}
 			}
 			httplimit.Problem(w, r, http.StatusForbidden, distrust)
 			return
 		}
-		find := s.original
+		find := g.original
 		if door.AskedOf(r) != nil {
-			find = s.askedOriginal
+			find = g.askedOriginal
 		}
 		original, err := find(r)
 		if err != nil {
-			s.watch.Malformed(r.Context())
+			g.Watch.Malformed(r.Context())
 			httplimit.Problem(w, r, http.StatusBadRequest, "The original request is unknown: "+err.Error()+".")
 			return
 		}
@@ -138,12 +138,12 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 
 // original is the request that a trusted proxy asks about, as if its client had connected
 // directly. Errors are for the operator of the proxy, and contain nothing that was sent.
-func (s *Server) original(r *http.Request) (*http.Request, error) {
+func (g *Gateway) original(r *http.Request) (*http.Request, error) {
 	method, target, host, err := said(r)
 	if err != nil {
 		return nil, err
 	}
-	clients := s.door.Clients()
+	clients := g.Clients()
 	if clients.Header == "" {
 		clients.Header = "X-Forwarded-For"
 	}
@@ -187,11 +187,11 @@ func said(r *http.Request) (method, target, host string, err error) {
 		}
 	}
 	switch {
-	case isPrefixed(r) && target != "":
-		return "", "", "", fmt.Errorf("%s is given, and a target follows %s; the proxy must send one of them", names.uri, authorizePath)
-	case isPrefixed(r):
-		target = strings.TrimPrefix(r.RequestURI, authorizePath)
-		return r.Method, target, r.Host, checkSaid(r.Method, target, "the method", "what follows "+authorizePath)
+	case IsPrefixed(r) && target != "":
+		return "", "", "", fmt.Errorf("%s is given, and a target follows %s; the proxy must send one of them", names.uri, AuthorizePath)
+	case IsPrefixed(r):
+		target = strings.TrimPrefix(r.RequestURI, AuthorizePath)
+		return r.Method, target, r.Host, checkSaid(r.Method, target, "the method", "what follows "+AuthorizePath)
 	case target == "":
 		return "", "", "", fmt.Errorf("the proxy must send %s or %s", originals[0].uri, originals[1].uri)
 	}

@@ -1,8 +1,9 @@
-package server
+package gateway
 
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/rules"
+	"github.com/stintdev/stint/server/internal/door"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // A client is cut off in the instant in which it has kept us waiting for patience more
@@ -117,8 +119,8 @@ func (b *closedAtEnd) Read(to []byte) (int, error) {
 // A body ends with its last byte, so that an upstream that answers at once is not cut off: of HTTP/1 by its
 // length, else by itself.
 func TestUploadEndsOnce(t *testing.T) {
-	s := New(Config{Settings: config.Default(), Rules: new(rules.Set)})
-	defer s.Close()
+	settings := config.Default()
+	g := New(&door.Door{Settings: &settings, Watch: watch.New(watch.Options{Log: slog.New(slog.DiscardHandler)})}, Options{})
 	for _, known := range []bool{true, false} {
 		body := &closedAtEnd{rest: strings.NewReader("some text")}
 		r := &http.Request{ProtoMajor: 1, Body: body, ContentLength: -1, URL: new(url.URL)}
@@ -126,7 +128,7 @@ func TestUploadEndsOnce(t *testing.T) {
 			r.ContentLength = int64(body.rest.Len())
 		}
 		x := new(exchange)
-		s.keepPace(new(config.Route), x, httptest.NewRecorder(), r)
+		g.keepPace(new(config.Route), x, httptest.NewRecorder(), r)
 		got, err := io.ReadAll(r.Body)
 		_, again := r.Body.Read(make([]byte, 1))
 		if known && (string(got) != "some text" || err != nil || again != io.EOF || body.late > 0 || !x.upload.ended.Load()) {

@@ -1,6 +1,9 @@
-package server
+package gateway
 
 import (
+	"context"
+	"log"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/textproto"
@@ -10,16 +13,51 @@ import (
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/cors"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/rules"
 )
 
-// Gateway returns the handler that limits requests and passes them on to the upstreams of the routes. A
-// request that matches no route counts, too, and gets 404. gRPC clients are refused with a gRPC status; see
-// httplimit.GRPC.
-func (s *Server) Gateway() http.Handler {
-	return s.logAccess(s.boundRest(s.cors.Handler(httplimit.GRPC(inErrorFormat(s.Rules, s.withExchange(s.watch.Tracing.Requests("gateway", s.door.BelievesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))))
+// Gateway limits HTTP requests, and passes them on to upstreams or to handlers of the program. It also answers
+// other proxies that ask about requests. It may be used from many goroutines at once.
+type Gateway struct {
+	*door.Door
+	Options
+	CORS       *cors.Policy // nil: nothing is done
+	Transports Transports
+	Routes     Routes
+	misleads   misleading
+}
+
+// Options are the parts of a Gateway beside its Door.
+type Options struct {
+	// Callers says who may ask about requests.
+	Callers   *auth.Authenticator
+	AccessLog *slog.Logger
+	// ErrorLog receives what net/http says.
+	ErrorLog *log.Logger
+}
+
+// New returns a Gateway as the settings of d say. Its Transports are not ready until Open has read their files.
+func New(d *door.Door, o Options) *Gateway {
+	g := &Gateway{Door: d, Options: o, Transports: newTransports(d.Settings), Routes: newRoutes(d.Settings.Routes)}
+	g.misleads = misleading{gateway: g.Routes.read(false), asked: g.Routes.read(true)}
+	g.CORS = cors.New(d.Settings.CORS, g.Routes, g.Routes.Find)
+	return g
+}
+
+// Handler limits requests, and passes them on to the upstreams of the routes.
+func (g *Gateway) Handler() http.Handler {
+	return g.logAccess(g.boundRest(g.CORS.Handler(httplimit.GRPC(inErrorFormat(g.Rules, g.withExchange(g.Watch.Tracing.Requests("gateway", g.BelievesCaller, g.middleware(g.decideHTTP).Wrap(g.upstreams()))))))))
+}
+
+// Wrap returns next behind the rules.
+func (g *Gateway) Wrap(next http.Handler) http.Handler {
+	m := g.middleware(g.decideFor(next))
+	m.CORS = g.CORS.Stated()
+	return g.CORS.Handler(httplimit.GRPC(inErrorFormat(g.Rules, g.withExchange(g.Watch.Tracing.Requests("limited", g.BelievesCaller, m.Wrap(next))))))
 }
 
 // inErrorFormat makes next answer in the error format of the rules in force when a request comes.
@@ -33,39 +71,39 @@ func inErrorFormat(current func() *rules.Set, next http.Handler) http.Handler {
 }
 
 // middleware answers and delays HTTP requests, and writes their headers, as the settings say.
-func (s *Server) middleware(decide httplimit.Decide) httplimit.Middleware {
+func (g *Gateway) middleware(decide httplimit.Decide) httplimit.Middleware {
 	return httplimit.Middleware{
 		Decide:     decide,
-		Dialect:    s.settings.Dialect,
-		MaxDelayed: int(s.settings.MaxDelayed),
-		MaxDelay:   s.settings.MaxDelay,
-		Client:     s.door.ClientOf,
-		Degraded:   s.settings.DegradedHeader,
-		Violations: s.settings.ViolationsHeader,
+		Dialect:    g.Settings.Dialect,
+		MaxDelayed: int(g.Settings.MaxDelayed),
+		MaxDelay:   g.Settings.MaxDelay,
+		Client:     g.ClientOf,
+		Degraded:   g.Settings.DegradedHeader,
+		Violations: g.Settings.ViolationsHeader,
 	}
 }
 
 // decideHTTP is Decide for the gateway's middleware, which can delay r by up to maxDelay.
-func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
-	s.door.Notice(r)
+func (g *Gateway) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
+	g.Notice(r)
 	x := exchangeOf(r)
-	target, err := s.readTarget(r, x)
+	target, err := g.readTarget(r, x)
 	if err != nil {
-		s.watch.Malformed(r.Context())
+		g.Watch.Malformed(r.Context())
 		return httplimit.Answer{}, err
 	}
-	clients, host, header := s.door.Clients(), httpfield.CanonicalHost(r.Host), r.Header
+	clients, host, header := g.Clients(), httpfield.CanonicalHost(r.Host), r.Header
 	if x != nil && !x.wrapped {
 		header = passedOn(header)
 	}
-	route := s.takeRoute(x, host, target.Path)
+	route := g.takeRoute(x, host, target.Path)
 	if r.Host == "" && x != nil && x.route != nil {
 		host = httpfield.CanonicalHost(x.route.Upstream.Host) // the upstream will get it
 	}
 	in := rules.Input{
 		Request: &rules.Request{
 			Method:    r.Method,
-			Preflight: s.cors.IsPreflight(r.Method, header),
+			Preflight: g.CORS.IsPreflight(r.Method, header),
 			Path:      target.Path,
 			Ambiguous: target.Ambiguous,
 			Host:      host,
@@ -82,17 +120,17 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 			in.Attrs = asked.Attrs
 		}
 	}
-	if x != nil && !s.door.BelievesToken(r) {
+	if x != nil && !g.BelievesToken(r) {
 		in.Claims = door.NoClaims
 	}
 	one := make([]decide.Request, 1)
 	t := &one[0]
 	t.In, t.MaxDelay = &in, maxDelay
 	if x != nil {
-		x.body.s, x.body.request = s, r
+		x.body.g, x.body.request = g, r
 		in.Request.Body, t.Settlement, x.settlement.Next = &x.body, &x.settlement, x
 	}
-	s.door.Decide(r.Context(), one, time.Time{}, false)
+	g.Decide(r.Context(), one, time.Time{}, false)
 	if x == nil {
 		if t.Err != nil {
 			return httplimit.Answer{}, t.Err
@@ -100,7 +138,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		if asked != nil {
 			asked.Verdict = t.Verdict
 		}
-		a := s.door.Answer(t)
+		a := g.Answer(t)
 		a.Format = a.Format.ForProxies()
 		return a, nil
 	}
@@ -110,12 +148,12 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		return httplimit.Answer{}, t.Err
 	}
 	x.watching, x.set, x.id, x.client = t.Watching, t.Set, t.ID, in.Client
-	a := s.door.Answer(t)
+	a := g.Answer(t)
 	if t.Allowed {
 		if x.prompt != (rules.Prompt{}) && x.endpoint.UsesTokens() {
-			s.set.Load().TakesRoute(&s.settings, x.route, t.Rules)
+			g.Served().TakesRoute(g.Settings, x.route, t.Rules)
 		}
-		s.settlesAtEnd(x, r, t, &a)
+		g.settlesAtEnd(x, r, t, &a)
 	}
 	return a, nil
 }
@@ -157,13 +195,13 @@ func passedOn(h http.Header) http.Header {
 }
 
 // upstreams handles requests whose route was found when they were decided.
-func (s *Server) upstreams() http.Handler {
-	proxies := make(map[*config.Route]http.Handler, len(s.routes))
-	for _, r := range s.routes {
-		proxies[r] = s.proxy(r)
+func (g *Gateway) upstreams() http.Handler {
+	proxies := make(map[*config.Route]http.Handler, len(g.Routes))
+	for _, r := range g.Routes {
+		proxies[r] = g.proxy(r)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.cors.Answers(r) {
+		if g.CORS.Answers(r) {
 			exchangeOf(r).access.answersPreflight()
 			w.WriteHeader(http.StatusNoContent)
 			return
@@ -183,4 +221,17 @@ func (x *exchange) takeHeaders(h http.Header) {
 	x.headers = make(http.Header, len(h))
 	maps.Copy(x.headers, h)
 	clear(h)
+}
+
+// decideFor is decideHTTP for a handler whose responses the middleware sees.
+func (g *Gateway) decideFor(next http.Handler) httplimit.Decide {
+	return func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
+		x := exchangeOf(r)
+		x.wrapped, x.pattern = true, patternOf(next, r)
+		a, err := g.decideHTTP(r, maxDelay)
+		if len(x.watching) > 0 {
+			a.OnStatus = func(ctx context.Context, status int) { g.responded(ctx, x, status) }
+		}
+		return a, err
+	}
 }

@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"errors"
@@ -143,7 +143,7 @@ func (b *body) outline() error {
 		return nil
 	}
 	if b.share.Take(usage.DecoderMemory(b.prompt.codings)) != nil {
-		b.failed = b.s.overloadedByBytes()
+		b.failed = b.g.overloadedByBytes()
 		return b.failed
 	}
 	again := b.again()
@@ -157,7 +157,7 @@ func (b *body) outline() error {
 	}
 	if kept := b.prompt.outline.Bytes(); max(length, b.prompt.outline.Len) > door.SmallBody && b.values.Take(kept) != nil {
 		b.prompt.outline = nil
-		b.failed = b.s.overloadedByBytes()
+		b.failed = b.g.overloadedByBytes()
 	}
 	return b.failed
 }

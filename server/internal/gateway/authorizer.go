@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"errors"
@@ -10,26 +10,18 @@ import (
 	"github.com/stintdev/stint/server/internal/door"
 )
 
-// Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC.
-type Asked = door.Asked
-
-// Authorizer returns a function that decides like /v1/authorize: with the same callers, bounds,
-// rules and answers. It sets Passes and Verdict, and writes the answer: the headers for the client if the
-// request may pass, else the gateway's refusal. gRPC clients are refused as httplimit.GRPC does. An error
-// says why the caller may not ask; nothing was decided.
-//
-// The function may be used from many goroutines at once.
-func (s *Server) Authorizer() func(http.ResponseWriter, *Asked) error {
-	calls := httplimit.GRPC(s.authorizing(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+// Authorizer returns a function that decides like Authorize; see server.Server.Authorizer.
+func (g *Gateway) Authorizer() func(http.ResponseWriter, *door.Asked) error {
+	calls := httplimit.GRPC(g.authorizing(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		door.AskedOf(r).Passes = true
 	})))
-	return func(w http.ResponseWriter, a *Asked) error {
+	return func(w http.ResponseWriter, a *door.Asked) error {
 		own := &door.AskedCall{Asked: a}
 		call := a.Call.WithContext(own.With(a.Call.Context()))
 		// A page in a browser cannot make this call, so it may name any host; Envoy names its
 		// cluster.
 		call.Host = "localhost"
-		if err := s.mayAuthorize(call); err != nil {
+		if err := g.mayAuthorize(call); err != nil {
 			return err
 		}
 		call.Header, call.ProtoMajor = headerOfCall(a), 2
@@ -40,7 +32,7 @@ func (s *Server) Authorizer() func(http.ResponseWriter, *Asked) error {
 
 // headerOfCall returns the header that the call would have by HTTP: the original's, whose size counts in
 // server.instance.in_flight_bytes, and the caller's own fields.
-func headerOfCall(a *Asked) http.Header {
+func headerOfCall(a *door.Asked) http.Header {
 	h := make(http.Header, len(a.Original.Header)+1)
 	maps.Copy(h, a.Original.Header)
 	for _, name := range [...]string{auth.TokenHeader, "Traceparent", "Tracestate"} {
@@ -52,11 +44,11 @@ func headerOfCall(a *Asked) http.Header {
 	return h
 }
 
-// maxHeaderBytes bounds the headers of a request, in bytes.
-const maxHeaderBytes = 64 << 10
+// MaxHeaderBytes bounds the headers of a request, in bytes.
+const MaxHeaderBytes = 64 << 10
 
 // askedOriginal is the method original for a call that is Asked.
-func (s *Server) askedOriginal(r *http.Request) (*http.Request, error) {
+func (g *Gateway) askedOriginal(r *http.Request) (*http.Request, error) {
 	a := door.AskedOf(r)
 	o := a.Original
 	if err := checkSaid(o.Method, o.RequestURI, "the method", "the path"); err != nil {
@@ -68,13 +60,13 @@ func (s *Server) askedOriginal(r *http.Request) (*http.Request, error) {
 			size += len(name) + len(line)
 		}
 	}
-	if size > maxHeaderBytes { // the call would have failed by HTTP
+	if size > MaxHeaderBytes { // the call would have failed by HTTP
 		return nil, errors.New("its headers are larger than 64 KiB")
 	}
 	if o.RemoteAddr == "" { // all would count as one client
 		return nil, errors.New("the proxy must send the client's address")
 	}
-	clients := s.door.Clients()
+	clients := g.Clients()
 	if clients.Header == "" {
 		clients.Header = "X-Forwarded-For"
 	}

@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"context"
@@ -51,29 +51,29 @@ type exchangeKey struct{}
 
 // withExchange adds an exchange to the context of each request that the instance has room for, and refuses
 // the others.
-func (s *Server) withExchange(next http.Handler) http.Handler {
+func (g *Gateway) withExchange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		place, headers, ok := s.door.Admission.Enter(s.door.Admission.Gateway, w, r)
+		place, headers, ok := g.Admission.Enter(g.Admission.Gateway, w, r)
 		if !ok {
 			return
 		}
-		x := &exchange{room: s.door.Admission.Gateway, place: place}
+		x := &exchange{room: g.Admission.Gateway, place: place}
 		x.body.writer = w
-		if s.settings.Log.Access {
+		if g.Settings.Log.Access {
 			if x.access = accessOf(r); x.access != nil {
 				x.access.x = x
 			}
 		}
 		defer func() {
 			x.stopPace()
-			s.door.Admission.Bytes.Refund(headers)
+			g.Admission.Bytes.Refund(headers)
 			if x.body.read {
 				x.body.free()
 			}
-			s.cutOff.left(r, x.upgraded)
+			g.CutOff.Left(r, x.upgraded)
 			x.leave()
 			if x.upgraded {
-				s.cutOff.upgraded.Add(-1)
+				g.CutOff.Upgraded.Add(-1)
 			}
 		}()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
@@ -105,20 +105,44 @@ func (x *exchange) setHeaders(h http.Header) {
 
 // responded counts the violations by an upstream's response before it is forwarded, so that the client's next
 // request finds the ban. It never breaks the response.
-func (s *Server) responded(ctx context.Context, x *exchange, status int) {
+func (g *Gateway) responded(ctx context.Context, x *exchange, status int) {
 	if x == nil {
 		return
 	}
 	for i := range x.watching {
 		if w := &x.watching[i]; slices.Contains(w.Rule.OnStatus, status) {
-			s.violated(ctx, x, w, status)
+			g.violated(ctx, x, w, status)
 		}
 	}
 }
 
-func (s *Server) violated(ctx context.Context, x *exchange, w *decide.Watching, status int) {
-	ctx, span := s.watch.Tracing.Start(ctx, "violate")
+func (g *Gateway) violated(ctx context.Context, x *exchange, w *decide.Watching, status int) {
+	ctx, span := g.Watch.Tracing.Start(ctx, "violate")
 	v := decide.Violation{Watching: *w, Client: x.client, Path: x.target.Path, ID: x.id, Status: status}
-	err := s.door.Decider.Violate(ctx, x.set, &v)
-	s.watch.Tracing.Violated(span, w, &v.Decision, err)
+	err := g.Decider.Violate(ctx, x.set, &v)
+	g.Watch.Tracing.Violated(span, w, &v.Decision, err)
+}
+
+// RouteOf is the route of a request; empty: it has none.
+func RouteOf(r *http.Request) string {
+	x := exchangeOf(r)
+	switch {
+	case x == nil:
+		return ""
+	case x.route != nil:
+		return x.route.String()
+	}
+	return x.pattern
+}
+
+// patternOf is the mux pattern that r matches or has matched; empty: there is no mux.
+func patternOf(next http.Handler, r *http.Request) string {
+	if mux, ok := next.(interface {
+		Handler(*http.Request) (http.Handler, string)
+	}); ok {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			return pattern
+		}
+	}
+	return r.Pattern
 }

@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"net/http"
@@ -12,12 +12,12 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// routes are the gateway's routes in search order: routes for one host before those for any host, the longest
+// Routes are the gateway's routes in search order: routes for one host before those for any host, the longest
 // path first.
-type routes []*config.Route
+type Routes []*config.Route
 
-func newRoutes(all []config.Route) routes {
-	r := make(routes, len(all))
+func newRoutes(all []config.Route) Routes {
+	r := make(Routes, len(all))
 	for i := range all {
 		r[i] = &all[i]
 	}
@@ -30,9 +30,9 @@ func newRoutes(all []config.Route) routes {
 	return r
 }
 
-// find returns the route of a request, given its host and path in normal form; nil: there is
+// Find returns the route of a request, given its host and path in normal form; nil: there is
 // none.
-func (r routes) find(host, path string) *config.Route {
+func (r Routes) Find(host, path string) *config.Route {
 	for _, route := range r {
 		if leadsTo(route, host, path) {
 			return route
@@ -50,11 +50,11 @@ func leadsTo(r *config.Route, host, path string) bool {
 }
 
 // takeRoute returns the name of a request's route, and stores the route in its exchange, if it has one.
-func (s *Server) takeRoute(x *exchange, host, path string) string {
+func (g *Gateway) takeRoute(x *exchange, host, path string) string {
 	if x != nil && x.wrapped {
 		return x.pattern
 	}
-	route := s.routes.find(host, path)
+	route := g.Routes.Find(host, path)
 	if x != nil {
 		x.route = route
 	}
@@ -70,7 +70,7 @@ type misleading struct{ gateway, asked rules.Ambiguity }
 
 // read returns the ambiguities that could mislead r: at a gateway, or for a proxy that asks, where routes
 // matter only if rules use their names.
-func (r routes) read(asking bool) rules.Ambiguity {
+func (r Routes) read(asking bool) rules.Ambiguity {
 	if asking && !slices.ContainsFunc(r, func(r *config.Route) bool { return r.Name != "" }) {
 		return 0
 	}
@@ -88,7 +88,7 @@ func looksAtPath(r *config.Route) bool {
 // readTarget reads the target of a request, and stores it in the exchange, if there is one. It refuses
 // ambiguities that could mislead the routes, if the request takes one. Ambiguities of the method are in
 // Target.Ambiguous, too.
-func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) {
+func (g *Gateway) readTarget(r *http.Request, x *exchange) (rules.Target, error) {
 	uri := r.RequestURI
 	if uri == "" && r.URL != nil { // the program itself made it
 		uri = r.URL.RequestURI()
@@ -105,14 +105,14 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	if _, err := httpfield.ReadHost(r.Host); err != nil {
 		return t, &decide.TargetError{Text: "The request's host is neither a name nor an address, with or without a port."}
 	}
-	misled := s.misleads.asked
+	misled := g.misleads.asked
 	if x != nil {
-		x.target, misled = t, s.misleads.gateway
+		x.target, misled = t, g.misleads.gateway
 		if x.wrapped { // the program's handlers have no routes
 			return t, nil
 		}
 	}
-	if a := t.Ambiguous & misled &^ s.settings.AllowAmbiguous; a != 0 {
+	if a := t.Ambiguous & misled &^ g.Settings.AllowAmbiguous; a != 0 {
 		return t, decide.Ambiguous(a)
 	}
 	return t, nil

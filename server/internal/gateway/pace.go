@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"context"
@@ -194,8 +194,8 @@ var longAgo = time.Unix(1, 0)
 
 // keepPace enforces route's body_timeout on the client of r. The caller must serve the returned values
 // instead of w and r, and x must stop the pace.
-func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWriter, r *http.Request) http.ResponseWriter {
-	patience := s.settings.BodyTimeout
+func (g *Gateway) keepPace(route *config.Route, x *exchange, w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	patience := g.Settings.BodyTimeout
 	if route.BodyTimeout != nil {
 		patience = *route.BodyTimeout
 	}
@@ -213,12 +213,12 @@ func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWrite
 	}
 	if x.upload != nil {
 		x.upload.pace = newPace(patience, func() {
-			s.watch.Metrics.StalledUploads.Inc()
+			g.Watch.Metrics.StalledUploads.Inc()
 			_ = control.SetReadDeadline(longAgo)
 		})
 	}
 	x.response = &pacedWriter{w, newPace(patience, func() {
-		s.watch.Metrics.StalledResponses.Inc()
+		g.Watch.Metrics.StalledResponses.Inc()
 		_ = control.SetWriteDeadline(longAgo)
 	})}
 	return x.response
@@ -250,13 +250,13 @@ func (x *exchange) answersEarly(r *http.Response) {
 // boundRest bounds the time that net/http waits for the rest of the body of an answered HTTP/1
 // request, up to 256 KiB of it. The request is no longer in flight then, but its connection still exists.
 // net/http removes the deadline when the next request arrives.
-func (s *Server) boundRest(next http.Handler) http.Handler {
+func (g *Gateway) boundRest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
-		if r.ProtoMajor != 1 || r.ContentLength == 0 || s.settings.BodyTimeout == 0 {
+		if r.ProtoMajor != 1 || r.ContentLength == 0 || g.Settings.BodyTimeout == 0 {
 			return
 		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.settings.BodyTimeout))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.Settings.BodyTimeout))
 	})
 }
 

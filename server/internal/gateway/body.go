@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ const (
 // passed on unchanged. Expressions read it strictly, by Lookup: a client must not be able to hide a field
 // from them. Tokens read it leniently; see prompt.
 type body struct {
-	s       *Server
+	g       *Gateway
 	request *http.Request
 	writer  http.ResponseWriter
 
@@ -104,7 +104,7 @@ func (b *body) parse() {
 	}
 	size := door.DecodedSize(len(b.data), func(c string) int { return bytes.Count(b.data, []byte(c)) })
 	if len(b.data) > door.SmallBody && b.values.Take(size) != nil {
-		b.failed = b.s.overloadedByBytes()
+		b.failed = b.g.overloadedByBytes()
 		b.wrong = b.failed
 		return
 	}
@@ -116,9 +116,9 @@ func (b *body) parse() {
 
 // overloadedByBytes counts a request for which there is not enough memory, and returns the error
 // that refuses it.
-func (s *Server) overloadedByBytes() error {
-	s.watch.Metrics.OverloadedBytes.Inc()
-	s.watch.Sampled.Overloaded("bytes")
+func (g *Gateway) overloadedByBytes() error {
+	g.Watch.Metrics.OverloadedBytes.Inc()
+	g.Watch.Sampled.Overloaded("bytes")
 	return &httplimit.Overloaded{RetryAfter: time.Second}
 }
 
@@ -126,7 +126,7 @@ func (s *Server) overloadedByBytes() error {
 func (b *body) begin() (ok bool) {
 	if !b.read {
 		b.read = true
-		b.share, b.values = b.s.door.Admission.Bytes.Share(b.request), b.s.door.Admission.Bytes.Share(b.request)
+		b.share, b.values = b.g.Admission.Bytes.Share(b.request), b.g.Admission.Bytes.Share(b.request)
 	}
 	return b.rest != nil || b.request.Body != nil && b.request.Body != http.NoBody
 }
@@ -178,10 +178,10 @@ func (b *body) fill(most int64) {
 		b.rest = b.request.Body
 	}
 	up := &upload{ReadCloser: b.rest}
-	if patience := b.s.settings.BodyTimeout; patience > 0 {
+	if patience := b.g.Settings.BodyTimeout; patience > 0 {
 		control := http.NewResponseController(b.writer)
 		up.pace = newPace(patience, func() {
-			b.s.watch.Metrics.StalledUploads.Inc()
+			b.g.Watch.Metrics.StalledUploads.Inc()
 			_ = control.SetReadDeadline(longAgo)
 		})
 		defer up.pace.stop()
@@ -190,7 +190,7 @@ func (b *body) fill(most int64) {
 	switch {
 	case err == nil:
 	case errors.Is(err, inflight.ErrNoRoom):
-		b.failed = b.s.overloadedByBytes()
+		b.failed = b.g.overloadedByBytes()
 	case up.pace.isExpired():
 		b.failed = errLateBody
 	default:

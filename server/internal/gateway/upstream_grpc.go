@@ -1,4 +1,4 @@
-package server
+package gateway
 
 import (
 	"errors"
@@ -10,16 +10,16 @@ import (
 
 // endGRPC ends a gRPC response that breaks off with a status, so that clients know that they may try again.
 // Otherwise they get INTERNAL, as for a protocol error.
-func (s *Server) endGRPC(r *http.Response) {
+func (g *Gateway) endGRPC(r *http.Response) {
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-		r.Body = &grpcBody{r.Body, r, s}
+		r.Body = &grpcBody{r.Body, r, g}
 	}
 }
 
 type grpcBody struct {
 	io.ReadCloser
 	response *http.Response
-	s        *Server
+	g        *Gateway
 }
 
 // Read is for io.Reader.
@@ -34,7 +34,7 @@ func (b *grpcBody) Read(to []byte) (int, error) {
 	if late {
 		code, message = grpcDeadlineExceeded, "The response took too long."
 	} else {
-		logUpstream(b.s.watch.Sampled, r, "upstream broke off a response of gRPC", err)
+		logUpstream(b.g.Watch.Sampled, r, "upstream broke off a response of gRPC", err)
 	}
 	if b.response.Trailer == nil {
 		b.response.Trailer = http.Header{}
