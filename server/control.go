@@ -82,7 +82,7 @@ func (s *Server) newControl(c *Config) *control.Control {
 			Installed: s.installed,
 			Lifted:    s.lifted,
 			Pardon: func(ctx context.Context, key string, p *stint.Penalty) error {
-				_, err := s.limiter.Pardon(ctx, key, p)
+				_, err := s.store.Limiter.Pardon(ctx, key, p)
 				return err
 			},
 			Reloaded: s.watch.Metrics.Reloaded,
@@ -135,13 +135,13 @@ func (s *Server) installed(set *rules.Set) {
 	if before != nil {
 		s.watch.Metrics.Forget(before.Set.Set, set)
 	}
-	s.fleet.ForgetDenials() // under the new set, refusals may have other numbers
+	s.store.Fleet.ForgetDenials() // under the new set, refusals may have other numbers
 }
 
 // lifted makes this instance forget a ban that was lifted. The store has forgotten it already.
 func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
 	s.watch.Bans.Lift(l.Rule, string(l.Key))
-	s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(l.Key), Penalty: p}}})
+	s.store.Fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(l.Key), Penalty: p}}})
 }
 
 // newAdmin is the handler of the admin API.
@@ -149,9 +149,9 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 	api := &admin.API{
 		Control:     s.control,
 		PushedRules: s.settings.RulesFrom == config.FromFleet,
-		Limiter:     s.limiter,
+		Limiter:     s.store.Limiter,
 		Lookup:      s.explainer.Lookup,
-		Forget:      s.fleet.Forget,
+		Forget:      s.store.Fleet.Forget,
 		Explain: func(ctx context.Context, body []byte) (*adminapi.Explanation, error) {
 			in, err := ReadInput(body)
 			if err != nil {
@@ -162,10 +162,12 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Offenders:       s.topOffenders,
 		OffenderHistory: s.offenderHistory,
 
-		Preview:   s.previewer.Preview,
-		Program:   c.Program,
-		Started:   time.Now(),
-		Store:     s.storeStatus,
+		Preview: s.previewer.Preview,
+		Program: c.Program,
+		Started: time.Now(),
+		Store: func(ctx context.Context, shared bool) adminapi.StoreStatus {
+			return s.store.Status(ctx, shared, s.control.ClockAhead)
+		},
 		Footprint: &s.footprint,
 		Findings:  s.Findings,
 		Settings:  s.settings.InForce,

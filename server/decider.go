@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/door"
@@ -48,14 +47,14 @@ func KindOf(v *Verdict, err error) Kind { return decide.KindOf(v, err) }
 // them. The check API and Explain decide such calls in the same way.
 type Calls = door.Calls
 
-// newDecider returns what decides. layered is behind the layers of this instance, if there are any.
-func (s *Server) newDecider(layered *stint.Limiter) *decide.Decider {
+// newDecider returns what decides.
+func (s *Server) newDecider() *decide.Decider {
 	o := decide.Options{
 		Set:        func() *decide.Set { return &s.set.Load().Set },
-		Limiter:    layered,
-		Unlayered:  s.limiter,
-		Fleet:      s.fleet,
-		StoreError: s.StoreError,
+		Limiter:    s.store.Layered,
+		Unlayered:  s.store.Limiter,
+		Fleet:      s.store.Fleet,
+		StoreError: s.store.Err,
 		Instance:   s.watch,
 		Now:        s.watch.Metrics.Now,
 		FitsHold:   check.FitsHold,

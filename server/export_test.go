@@ -40,4 +40,4 @@ func (s *Server) FleetTotals() live.Totals { return s.live.Totals() }
 func (s *Server) ReadCounters() *live.Counts { return s.live.Count() }
 
 // NoticeHolds is called once a second.
-func (s *Server) NoticeHolds() { s.noticeHolds() }
+func (s *Server) NoticeHolds() { s.store.NoticeHolds() }

@@ -10,6 +10,7 @@ import (
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/storage"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -77,10 +78,10 @@ const lookEvery = 5 * time.Second
 
 // watchFiles reloads the files of Open when they change, until ctx is done.
 func (s *Server) watchFiles(ctx context.Context) {
-	s.tellOfStore()
-	every(ctx, lookEvery, func() {
+	s.store.TellCertificates()
+	storage.Every(ctx, lookEvery, func() {
 		s.reloadFiles(false)
-		s.tellOfStore()
+		s.store.TellCertificates()
 	})
 }
 

@@ -1,13 +1,10 @@
 package server
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -20,32 +17,10 @@ func (s *Server) Findings() []rules.Finding {
 	if s.found != nil {
 		beside = s.found()
 	}
-	if f, near := s.holdsFinding(); near {
+	if f, near := s.store.HoldsFinding(); near {
 		beside = append(slices.Clone(beside), f)
 	}
 	return slices.Concat(beside, s.settings.Findings(set.Set.Set), set.Findings, set.Found(), controls)
-}
-
-// holdsFinding finds that this instance has little room left for its own holds. Holds in Redis take none of
-// it.
-func (s *Server) holdsFinding() (f rules.Finding, near bool) {
-	m := s.local
-	if !s.fleet.IsLayered() {
-		if m, _ = stint.As[*stint.Memory](s.limiter.Store); m == nil {
-			return f, false
-		}
-	}
-	made, most := stint.Internal(friend.Of{}).RoomOfHolds(m)
-	return rules.Finding{Code: rules.CodeManyHolds, Text: fmt.Sprintf("this instance has %d of at most %d holds in its own memory; beyond that, requests that hold get 503: "+
-		"raise max_keys (this is a sixteenth of it), or shorten the holds of limits", made, most)}, made >= most-most/10
-}
-
-// noticeHolds logs that finding when it appears.
-func (s *Server) noticeHolds() {
-	f, near := s.holdsFinding()
-	if was := s.manyHolds.Swap(near); near && !was {
-		s.log.Warn(f.Text, "code", f.Code)
-	}
 }
 
 // findingsCollector collects the number of open findings of each code at each scrape.

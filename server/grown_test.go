@@ -121,7 +121,7 @@ var heldIn = map[string]string{
 	"claims.seenTokens.young": "verified tokens of clients",
 	"claims.token.claims":     "verified tokens of clients",
 	"fleet.Fallback.Local":    "keys",
-	"server.Server.limiter":   "keys",
+	"storage.Storage.Limiter": "keys",
 	"fleet.askDenied.key":     "remembered denials",
 	"fleet.ban.id":            "remembered denials",
 	"fleet.ban.key":           "remembered denials",

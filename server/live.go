@@ -21,11 +21,11 @@ func (s *Server) newLive(c *Config) *live.Live {
 }
 
 func (s *Server) liveState() live.State {
-	s.noticeHolds()
+	s.store.NoticeHolds()
 	version, manual := s.control.Changes()
-	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.watch.Bans.Running(), Firing: s.alerts.Firing(), Down: s.store.down(s.fleet), Holds: s.set.Load().HoldsNow()}
-	if s.fleet.IsLayered() {
-		state.Breaker, state.Instances = s.fleet.State().String(), s.fleet.Live()
+	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.watch.Bans.Running(), Firing: s.alerts.Firing(), Down: s.store.Down(), Holds: s.set.Load().HoldsNow()}
+	if s.store.Fleet.IsLayered() {
+		state.Breaker, state.Instances = s.store.Fleet.State().String(), s.store.Fleet.Live()
 		if s.StoreError() != nil {
 			state.Decides = "on_store_error"
 		}
@@ -40,12 +40,4 @@ func hostname() string {
 		return "unknown"
 	}
 	return host
-}
-
-// Instances returns how many instances share the store, as last counted; at least 1. It never waits.
-func (s *Server) Instances() int {
-	if !s.fleet.IsLayered() {
-		return 1
-	}
-	return max(1, int(s.fleet.Live()))
 }

@@ -63,8 +63,8 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(clockAhead, ahead.Seconds())
 	gauge(bansByHand, float64(len(now.Controls.Bans)))
 	gauge(overridesHave, float64(len(now.Controls.Overrides)))
-	gauge(storeDown, c.s.store.down(c.s.fleet).Seconds())
-	if f := c.s.fleet; f.IsLayered() {
+	gauge(storeDown, c.s.store.Down().Seconds())
+	if f := c.s.store.Fleet; f.IsLayered() {
 		for _, state := range []fleet.BreakerState{fleet.Closed, fleet.Open, fleet.HalfOpen, fleet.PartlyOpen} {
 			is := 0.0
 			if f.State() == state {
@@ -74,7 +74,7 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(instancesLive, float64(f.Live()))
 	}
-	if d := c.s.fleet; c.s.remembers() {
+	if d := c.s.store.Fleet; c.s.store.Remembers() {
 		to <- prometheus.MustNewConstMetric(denialsTotal, prometheus.CounterValue, float64(d.Remembered()))
 		listening := 0.0
 		if d.Connected() {
@@ -82,7 +82,7 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(denialsListening, listening)
 	}
-	if l := c.s.fleet; l.IsLayered() {
+	if l := c.s.store.Fleet; l.IsLayered() {
 		u := l.Leased()
 		for _, of := range []struct {
 			state string

@@ -156,9 +156,9 @@ func (s *Server) Follow(ctx context.Context) {
 		defer first.Wait()
 		go s.watchFiles(ctx)
 		first.Go(func() { s.claims.Follow(ctx) })
-		if s.fleet.IsLayered() {
-			first.Go(func() { s.probeStore(ctx) })
-			go s.followStore(ctx)
+		if s.store.Fleet.IsLayered() {
+			first.Go(func() { s.store.Probe(ctx) })
+			go s.store.Follow(ctx)
 		}
 		if s.settings.HashKeys {
 			first.Go(func() { s.watch.Privacy.ShareSalt(ctx) })

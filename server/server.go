@@ -19,8 +19,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/fleet"
-	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/alerts"
@@ -37,6 +35,7 @@ import (
 	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/internal/storage"
 	"github.com/stintdev/stint/server/internal/watch"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -86,16 +85,10 @@ type Server struct {
 	own     rules.Instance   // this instance's values for expressions
 	claims  *claims.Reader   // nil: tokens of clients are not read
 
-	// The store, and the layers before it.
-	closeStore func() // nil: it is not this Server's
-	limiter    *stint.Limiter
-	fleet      *fleet.Store // the same store behind the layers
-	manyHolds  atomic.Bool  // little room is left for holds
-	gateway    *gateway.Gateway
-	check      *check.API
-	door       *door.Door    // what all doors share
-	local      *stint.Memory // counts for fleet without the store
-	store      storeWatch
+	store   *storage.Storage
+	door    *door.Door // what all doors share
+	check   *check.API
+	gateway *gateway.Gateway
 
 	// Reports, live numbers, offenders, previews, alerts. id names this instance in reports; it is new with
 	// each start.
@@ -143,7 +136,6 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{
 		settings: c.Settings,
-		limiter:  c.Limiter,
 		log:      c.Log,
 		found:    c.Findings,
 		dropped:  c.LogDropped,
@@ -171,29 +163,11 @@ func New(c Config) *Server {
 	s.adminCallers = auth.ForAdmin(&s.settings.Admin, s.door.ClientKey)
 	s.check = &check.API{Door: s.door, Callers: auth.ForCheck(&s.settings), Calls: c.Calls}
 	s.gateway = gateway.New(s.door, gateway.Options{Callers: s.check.Callers, AccessLog: s.accessLog, ErrorLog: s.errorLog})
-	if s.limiter == nil || s.limiter.Store == nil {
-		given := s.limiter
-		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
-		if given != nil {
-			s.limiter.Instance, s.limiter.Observe, s.limiter.ObserveHold = given.Instance, given.Observe, given.ObserveHold
-		}
-	}
-	if f, ok := stint.As[*fleet.Store](s.limiter.Store); ok { // the Server has layers of its own
-		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
-	}
 	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
 	s.watch.Tracing, s.tracesWrong = s.newTracing(&c)
-	s.limiter = s.watch.Tracing.Store(s.limiter)
-	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
-	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
-	layered := s.limiter
-	if s.fleet.IsLayered() {
-		layered = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
-		stint.Internal(friend.Of{}).SetMaxOwed(layered, s.footprint.MaxOwed())
-	}
-	stint.Internal(friend.Of{}).OnLost(layered, func(l *stint.Limit, err error) { s.set.Load().Lost(l, err) })
+	s.store = storage.New(c.Limiter, &s.settings, &s.footprint, s.watch, func(l *stint.Limit, err error) { s.set.Load().Lost(l, err) })
 	s.door.Admission = door.NewAdmission(&s.settings, s.door.ClientOf, s.watch.Metrics, s.watch.Sampled)
-	s.door.Decider = s.newDecider(layered)
+	s.door.Decider = s.newDecider()
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
@@ -215,7 +189,7 @@ func New(c Config) *Server {
 	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
 	s.offenders = s.newOffenders()
-	keys := &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.StoreError, Probe: s.storeDecides}
+	keys := &lookup.Lookup{Limiter: s.store.Limiter, Fleet: s.store.Fleet, Local: s.store.Local, Down: s.store.Err, Probe: s.store.Decides}
 	s.explainer = &dry.Explainer{Door: s.door, Lookup: keys, Calls: s.check.Calls, Claims: s.claims, Routed: s.routed}
 	s.previewer = dry.NewPreviewer(s.door, recorder, func() rules.Controls { return s.control.Status().Controls })
 	s.live = s.newLive(&c)
@@ -229,7 +203,7 @@ func New(c Config) *Server {
 func (s *Server) Close() {
 	s.endLife()
 	s.live.Close()
-	s.fleet.Close()
+	s.store.Fleet.Close()
 	s.once.close.Do(func() {
 		if s.offenders != nil {
 			s.offenders.Close()
@@ -239,8 +213,8 @@ func (s *Server) Close() {
 		s.watch.Refusals.FlushAll(s.set.Load())
 		s.watch.Tracing.Close()
 		s.gateway.Transports.CloseIdle()
-		if s.closeStore != nil {
-			s.closeStore()
+		if s.store.Closes != nil {
+			s.store.Closes()
 		}
 	})
 }

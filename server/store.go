@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -102,48 +100,3 @@ func EvictionFindings(s redislimit.Server) []rules.Finding {
 	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy " + s.Eviction +
 		": when it runs out of memory, it drops counts and bans, and refused clients are allowed again; use noeviction"}}
 }
-
-// fleetOptions are the options of the layers before the store, from the settings.
-func (s *Server) fleetOptions() fleet.Options {
-	o := fleet.Options{
-		Deadline:   s.settings.DecisionTimeout,
-		Local:      s.local,
-		Breaker:    s.settings.Breaker,
-		Instances:  int(s.settings.Instances),
-		MaxOwed:    int(s.footprint.MaxOwed()),
-		MaxDenials: int(s.settings.RememberedDenials),
-		Called: func(took time.Duration, err error) {
-			s.watch.Metrics.Called(took, err)
-			if err != nil {
-				s.watch.Sampled.Failure(decide.NoStore, err)
-			}
-		},
-	}
-	o.Breaker.Changed = s.breakerChanged
-	if o.MaxDenials == 0 {
-		o.MaxDenials = -1 // 0 means none in the settings
-	}
-	return o
-}
-
-func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
-	s.watch.Metrics.Turned(to, why)
-	s.store.down(s.fleet)
-	if to == fleet.PartlyOpen && why != nil {
-		s.log.Error("circuit breaker open: a server of the store is not called until it answers again; on_store_error decides about its keys", "error", why)
-		return
-	}
-	if to == fleet.Open {
-		s.store.whyOpen.Store(&why)
-		s.log.Error("circuit breaker open: the store is not called until it answers again; on_store_error decides instead", "error", why)
-		return
-	}
-	level := slog.LevelInfo
-	if to == fleet.Closed {
-		level = slog.LevelWarn // as the line that it ends
-	}
-	s.log.Log(context.Background(), level, "circuit breaker", "state", to.String())
-}
-
-// remembers reports whether refusals are remembered.
-func (s *Server) remembers() bool { return s.fleet.IsLayered() && s.settings.RememberedDenials > 0 }

@@ -5,9 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"sync/atomic"
-	"time"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
@@ -115,24 +113,4 @@ func (s *Server) reloadCertificate(c *certificate, asked bool) {
 func (s *Server) tellOfCertificate(c *certificate) {
 	now := c.now.Load()
 	s.watch.Certificate(c.listener, "client_ca", now.leaf, now.cas)
-}
-
-// certified is a Store that reports when the certificates that its connections depend on
-// expire: "client", "ca" and "server". It logs its own warnings.
-type certified interface {
-	Certificates() map[string]time.Time
-}
-
-// tellOfStore sets the expiry metric of the store's certificates.
-func (s *Server) tellOfStore() {
-	if !s.fleet.IsLayered() {
-		return
-	}
-	store, ok := stint.As[certified](s.fleet)
-	if !ok {
-		return
-	}
-	for which, at := range store.Certificates() {
-		s.watch.Metrics.CertificateExpiry.WithLabelValues("store " + which).Set(float64(at.Unix()))
-	}
 }

@@ -38,7 +38,7 @@ func Load(path string, c Config) (*Server, error) {
 		return nil, errors.New("server: the file has rules: fleet: pass the fleet's Documents to Load")
 	}
 	s := New(c)
-	s.closeStore = done
+	s.store.Closes = done
 	if err := s.Open(); err != nil {
 		s.Close()
 		return nil, err
