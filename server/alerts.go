@@ -8,7 +8,7 @@ import (
 )
 
 // newAlerts returns the evaluator of the rules' alerts.
-func (s *Server) newAlerts() *alerts.Alerts {
+func newAlerts(s *Server) *alerts.Alerts {
 	o := alerts.Options{
 		ID: s.id, Reports: s.reports, Totals: s.live.Totals, Rules: s.Rules,
 		Silences: s.control.Silences, Now: s.control.Now, ShownKey: s.watch.Privacy.ShownKey,

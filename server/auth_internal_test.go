@@ -48,7 +48,7 @@ func TestLocalIsByConnection(t *testing.T) {
 	for ip, want := range map[string]bool{"127.0.0.1": true, "127.1.1.1": true, "::1": true, "192.0.2.1": false, "::": false, "2001:db8::1": false} {
 		r := httptest.NewRequest("GET", "http://localhost/", nil)
 		addr := &net.TCPAddr{IP: net.ParseIP(ip), Port: 8090}
-		p, err := s.adminCallers.Authenticate(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)), auth.Bearer)
+		p, err := s.admin.callers.Authenticate(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)), auth.Bearer)
 		if (err == nil) != want || want && p != (auth.Caller{Name: "local", Scope: config.WriteScope, By: auth.ByLocal}) || !want && p != (auth.Caller{}) {
 			t.Errorf("%s: %v %v", ip, p, err)
 		}
@@ -99,16 +99,16 @@ func TestFilesAreWatched(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx, Listeners{}) }()
-		before := s.certificates[0].now.Load()
+		before := s.files.certificates.all[0].now.Load()
 		is := func(after time.Duration, token string, changed bool) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Header.Set("Authorization", "Bearer "+token)
-			_, err := s.adminCallers.Authenticate(r, auth.Bearer)
-			if ok := err == nil; !ok || (s.certificates[0].now.Load() != before) != changed {
-				t.Errorf("want token %s, %v; certificate changed: %v", token, ok, s.certificates[0].now.Load() != before)
+			_, err := s.admin.callers.Authenticate(r, auth.Bearer)
+			if ok := err == nil; !ok || (s.files.certificates.all[0].now.Load() != before) != changed {
+				t.Errorf("want token %s, %v; certificate changed: %v", token, ok, s.files.certificates.all[0].now.Load() != before)
 			}
 		}
 		is(time.Minute, aToken, false) // nothing has changed, so nothing was taken

@@ -68,7 +68,7 @@ var (
 )
 
 // newControl returns the source of this server's current set. The first set is installed then.
-func (s *Server) newControl(c *Config) *control.Control {
+func newControl(s *Server, c *Config) *control.Control {
 	return control.New(control.Options{
 		File:        c.Rules,
 		Instance:    &s.own,
@@ -77,7 +77,7 @@ func (s *Server) newControl(c *Config) *control.Control {
 		Namespace:   s.settings.Namespace,
 		Store:       s.settings.Store,
 		StateDir:    s.settings.StateDir,
-		Log:         s.log,
+		Log:         s.watch.Log,
 		Hooks: control.Hooks{
 			Installed: s.installed,
 			Lifted:    s.lifted,
@@ -94,13 +94,13 @@ func (s *Server) newControl(c *Config) *control.Control {
 				s.watch.Metrics.StateFailures.Inc()
 				s.watch.Sampled.Failure("the state for the next start cannot be written to state_dir", err)
 			},
-			Audit: s.audit.Merged,
+			Audit: s.admin.audit.Merged,
 		},
 	})
 }
 
 // newAudit makes the record of changes.
-func (s *Server) newAudit() *admin.Audit {
+func newAudit(s *Server) *admin.Audit {
 	trail := &admin.Trail{Reports: s.reports, Host: hostname(), Now: func() time.Time {
 		if s.control == nil { // it is under construction, and has lost a change
 			return time.Now()
@@ -109,7 +109,7 @@ func (s *Server) newAudit() *admin.Audit {
 	}, Failed: func(err error) {
 		s.watch.Sampled.Failure("changes cannot be written for GET /v1/audit; the log has them", err)
 	}}
-	return &admin.Audit{Log: s.log, Dropped: s.watch.Metrics.AuditDropped.Inc, Trail: trail, Shown: s.watch.Privacy.ShownKey}
+	return &admin.Audit{Log: s.watch.Log, Dropped: s.watch.Metrics.AuditDropped.Inc, Trail: trail, Shown: s.watch.Privacy.ShownKey}
 }
 
 // Rules returns the rules in force, including changes made at run time.
@@ -145,7 +145,8 @@ func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
 }
 
 // newAdmin is the handler of the admin API.
-func (s *Server) newAdmin(c *Config) http.Handler {
+func newAdmin(s *Server, c *Config) http.Handler {
+	pages := &offenderPages{s.offenders, s.watch}
 	api := &admin.API{
 		Control:     s.control,
 		PushedRules: s.settings.RulesFrom == config.FromFleet,
@@ -159,8 +160,8 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 			}
 			return s.Explain(ctx, in)
 		},
-		Offenders:       s.topOffenders,
-		OffenderHistory: s.offenderHistory,
+		Offenders:       pages.topOffenders,
+		OffenderHistory: pages.offenderHistory,
 
 		Preview: s.previewer.Preview,
 		Program: c.Program,
@@ -171,10 +172,10 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Footprint: &s.footprint,
 		Findings:  s.Findings,
 		Settings:  s.settings.InForce,
-		Callers:   s.adminCallers,
+		Callers:   s.admin.callers,
 		Refused:   s.door.RefusedCaller,
-		Audit:     s.audit,
-		Bytes:     s.adminBytes,
+		Audit:     s.admin.audit,
+		Bytes:     s.admin.bytes,
 		Alerts:    s.alerts,
 		Live:      s.live,
 	}
@@ -185,4 +186,4 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 }
 
 // Admin returns the admin API, which docs/admin-api.yaml describes. It shows and changes a running Server.
-func (s *Server) Admin() http.Handler { return s.admin }
+func (s *Server) Admin() http.Handler { return s.admin.handler }

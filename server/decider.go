@@ -48,7 +48,7 @@ func KindOf(v *Verdict, err error) Kind { return decide.KindOf(v, err) }
 type Calls = door.Calls
 
 // newDecider returns what decides.
-func (s *Server) newDecider() *decide.Decider {
+func newDecider(s *Server) *decide.Decider {
 	o := decide.Options{
 		Set:        func() *decide.Set { return &s.set.Load().Set },
 		Limiter:    s.store.Layered,

@@ -29,7 +29,7 @@ func (s *Server) Concluded(ctx context.Context, in *rules.Input) (Verdict, error
 func (s *Server) Holds() map[string]int64 {
 	return map[string]int64{
 		"gateway": s.door.Admission.Gateway.Taken(), "check": s.door.Admission.Check.Taken(), "bytes": s.door.Admission.Bytes.Taken(),
-		"admin": s.adminBytes.Taken(), "upgraded": s.door.CutOff.Upgraded.Load(), "shadows": s.door.Decider.ShadowCalls(),
+		"admin": s.admin.bytes.Taken(), "upgraded": s.door.CutOff.Upgraded.Load(), "shadows": s.door.Decider.ShadowCalls(),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/stintdev/stint/internal/readfile"
@@ -14,6 +15,15 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
+// openFiles are the files that the settings name, beside those of upstreams and of control.
+type openFiles struct {
+	sync.Mutex   // while they are read
+	opened       bool
+	tracesWrong  error // an error in the environment of tracing
+	certificates certificates
+	secrets      *secretFiles
+}
+
 // Open reads the certificates, tokens, secrets and keys of tokens that the settings name. Run calls it if
 // nobody has. Before Open, no token is valid, requests have no claims, a request that needs a secret is an
 // error, and upstreams and webhooks with TLS files are not reached. Open returns an error if a file is wrong,
@@ -22,16 +32,16 @@ import (
 func (s *Server) Open() error {
 	s.files.Lock()
 	defer s.files.Unlock()
-	if s.opened {
+	if s.files.opened {
 		return nil
 	}
-	if _, err := s.secrets.reload(true); err != nil {
+	if _, err := s.files.secrets.reload(true); err != nil {
 		return err
 	}
 	if _, err := s.claims.Reload(true); err != nil {
 		return fmt.Errorf("jwt: %w", err)
 	}
-	var certificates []*certificate
+	var opened []*certificate
 	for _, c := range []struct {
 		name  string
 		files *config.TLSFiles
@@ -39,19 +49,19 @@ func (s *Server) Open() error {
 		if c.files == nil {
 			continue
 		}
-		opened, err := openCertificate(c.name, c.files)
+		file, err := openCertificate(c.name, c.files)
 		if err != nil {
 			return fmt.Errorf("%s: tls: %w", c.name, err)
 		}
-		certificates = append(certificates, opened)
+		opened = append(opened, file)
 	}
-	for _, a := range [...]*auth.Authenticator{s.adminCallers, s.check.Callers} {
+	for _, a := range [...]*auth.Authenticator{s.admin.callers, s.check.Callers} {
 		if err := a.ReadTokens(); err != nil {
 			return err
 		}
 	}
-	if s.tracesWrong != nil {
-		return s.tracesWrong
+	if s.files.tracesWrong != nil {
+		return s.files.tracesWrong
 	}
 	if _, err := s.watch.Tracing.Reload(true); err != nil {
 		return err
@@ -65,11 +75,10 @@ func (s *Server) Open() error {
 	if err := s.control.Open(); err != nil {
 		return err
 	}
-	s.certificates = append(s.certificates, certificates...)
-	for _, c := range certificates {
-		s.tellOfCertificate(c)
+	for _, c := range opened {
+		s.files.certificates.add(c)
 	}
-	s.opened = true
+	s.files.opened = true
 	return nil
 }
 
@@ -92,29 +101,27 @@ func (s *Server) ReloadFiles() { s.reloadFiles(true) }
 func (s *Server) reloadFiles(asked bool) {
 	s.files.Lock()
 	defer s.files.Unlock()
-	if !s.opened {
+	if !s.files.opened {
 		return
 	}
-	for _, c := range s.certificates {
-		s.reloadCertificate(c, asked)
-	}
+	s.files.certificates.reload(asked)
 	s.gateway.Reload(asked)
 	for _, of := range [...]struct {
 		what   string
 		reload func(asked bool) (changed bool, err error)
 	}{
-		{"tokens", s.adminCallers.Reload},
+		{"tokens", s.admin.callers.Reload},
 		{"tokens of the check API", s.check.Callers.Reload},
-		{"secrets", s.secrets.reload},
+		{"secrets", s.files.secrets.reload},
 		{"keys of tokens", s.claims.Reload},
 		{"headers for traces", s.watch.Tracing.Reload},
 	} {
 		changed, err := of.reload(asked)
 		if err != nil {
-			s.log.Error(of.what+" not taken; the previous ones stay in force", "error", err)
+			s.watch.Log.Error(of.what+" not taken; the previous ones stay in force", "error", err)
 		}
 		if changed {
-			s.log.Info(of.what + " taken")
+			s.watch.Log.Info(of.what + " taken")
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // newLive returns the live numbers of this server.
-func (s *Server) newLive(c *Config) *live.Live {
+func newLive(s *Server, c *Config) *live.Live {
 	o := live.Options{
 		ID: s.id, Host: hostname(), Program: c.Program, Count: s.watch.Metrics.Counts(s.set.Load), State: s.liveState,
 		Failed: func(err error) {

@@ -13,11 +13,12 @@ import (
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/internal/watch"
 	"github.com/stintdev/stint/server/rules"
 )
 
 // newOffenders returns the counter of offenders; nil: they are not counted.
-func (s *Server) newOffenders() *offenders.Counter {
+func newOffenders(s *Server) *offenders.Counter {
 	if s.settings.Offenders == 0 {
 		return nil
 	}
@@ -39,14 +40,20 @@ func isOwn(r Reports) bool {
 	return own
 }
 
+// offenderPages answers the admin API about offenders.
+type offenderPages struct {
+	counter *offenders.Counter // nil: offenders are not counted
+	watch   *watch.Watch
+}
+
 // topOffenders answers GET /v1/offenders.
-func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adminapi.Offenders, error) {
-	if s.offenders == nil {
+func (p *offenderPages) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adminapi.Offenders, error) {
+	if p.counter == nil {
 		return nil, nil
 	}
-	r, err := s.offenders.Top(ctx, q.Query)
+	r, err := p.counter.Top(ctx, q.Query)
 	if err != nil {
-		s.watch.Sampled.Failure("the fleet's offenders cannot be read; this instance shows its own", err)
+		p.watch.Sampled.Failure("the fleet's offenders cannot be read; this instance shows its own", err)
 	}
 	j := adminapi.Offenders{
 		Of: offenders.Dimensions[q.Of], By: offenders.Weights[q.By], Since: r.Since,
@@ -59,7 +66,7 @@ func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adm
 		if len(j.Offenders) == q.Limit {
 			break
 		}
-		if o, ok := s.offender(q.Of, c.Key); ok && (q.Rule == "" || o.Rule == q.Rule) && strings.Contains(cmp.Or(o.Name, o.Key.String()), q.Contains) {
+		if o, ok := p.offender(q.Of, c.Key); ok && (q.Rule == "" || o.Rule == q.Rule) && strings.Contains(cmp.Or(o.Name, o.Key.String()), q.Contains) {
 			o.Count, o.Error = c.Count, c.Error
 			j.Offenders = append(j.Offenders, o)
 		}
@@ -69,19 +76,19 @@ func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adm
 
 // offender is an offender as shown, without its count. ok is false if the name is not an offender's: another
 // program may have written to the store.
-func (s *Server) offender(of offenders.Dimension, name string) (o adminapi.Offender, ok bool) {
+func (p *offenderPages) offender(of offenders.Dimension, name string) (o adminapi.Offender, ok bool) {
 	switch of {
 	case offenders.Keys:
 		var k offenders.Key
 		k, ok = offenders.KeyOf(name)
-		text := s.watch.Privacy.ShownKey(k.Key)
+		text := p.watch.Privacy.ShownKey(k.Key)
 		o.Rule, o.Key, o.Hashed = k.Rule, rules.Key(text), k.Hashed || text != k.Key
 		_, err := o.Key.MarshalJSON()
 		return o, ok && err == nil
 	case offenders.Clients:
 		var text string
 		text, ok = offenders.ClientOf(name)
-		o.Name = s.watch.Privacy.ShownKey(text)
+		o.Name = p.watch.Privacy.ShownKey(text)
 		o.Hashed = o.Name != text
 		return o, ok
 	}
@@ -91,11 +98,11 @@ func (s *Server) offender(of offenders.Dimension, name string) (o adminapi.Offen
 
 // offenderHistory answers GET /v1/offenders/history. The query may have a key or a client in clear or as
 // shown.
-func (s *Server) offenderHistory(ctx context.Context, q admin.HistoryQuery) (*adminapi.History, error) {
-	if s.offenders == nil {
+func (p *offenderPages) offenderHistory(ctx context.Context, q admin.HistoryQuery) (*adminapi.History, error) {
+	if p.counter == nil {
 		return nil, nil
 	}
-	all, err := s.offenders.Hours(ctx, q.Of, q.By)
+	all, err := p.counter.Hours(ctx, q.Of, q.By)
 	if err != nil {
 		return nil, fmt.Errorf("the history of the fleet: %w", err)
 	}
@@ -103,9 +110,9 @@ func (s *Server) offenderHistory(ctx context.Context, q admin.HistoryQuery) (*ad
 	if q.Of == offenders.Keys {
 		asked = string(q.Key)
 	}
-	asShown := s.watch.Privacy.ShownKey(asked)
+	asShown := p.watch.Privacy.ShownKey(asked)
 	wanted := func(name string) bool {
-		o, ok := s.offender(q.Of, name)
+		o, ok := p.offender(q.Of, name)
 		text := o.Name
 		if q.Of == offenders.Keys {
 			text = string(o.Key)

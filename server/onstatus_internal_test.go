@@ -69,7 +69,7 @@ func TestMetricsOfResponses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.settings.Routes = []config.Route{{Path: "/", Upstream: u}}
-	c.gateway = gateway.New(c.door, gateway.Options{AccessLog: c.accessLog, ErrorLog: c.errorLog})
+	c.gateway = gateway.New(c.door, gateway.Options{AccessLog: c.watch.Log, ErrorLog: c.errorLog})
 	send := func() {
 		c.Gateway().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	}

@@ -28,7 +28,7 @@ func (n *notReady) Unwrap() error { return n.cause }
 // no addresses; the store's error, which may, is wrapped. Ready answers from known state and never waits:
 // probes that waited for a hanging store would fail at every instance at once.
 func (s *Server) Ready() error {
-	if s.stopping.Load() {
+	if s.life.stopping.Load() {
 		return &notReady{why: "stopping"}
 	}
 	if who := needStore(s.Rules()); who != "" {
@@ -48,20 +48,20 @@ func (s *Server) followReady(ctx context.Context) {
 	logged := "" // why it is not ready, as logged last; empty: it is
 	look := func() {
 		err := s.Ready()
-		if ctx.Err() != nil || s.stopping.Load() {
+		if ctx.Err() != nil || s.life.stopping.Load() {
 			return
 		}
 		switch {
 		case err == nil && logged != "":
 			logged = ""
-			s.log.Warn("ready again") // of the level of the line that it ends
+			s.watch.Log.Warn("ready again") // of the level of the line that it ends
 		case err != nil && err.Error() != logged:
 			logged = err.Error()
 			args := []any{"why", logged}
 			if cause := errors.Unwrap(err); cause != nil {
 				args = append(args, "error", cause)
 			}
-			s.log.Warn("not ready", args...)
+			s.watch.Log.Warn("not ready", args...)
 		}
 	}
 	look()

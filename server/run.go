@@ -60,20 +60,20 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 		return err
 	}
 	if a := &s.settings.Admin; l.Admin != nil && a.TokensInTheClear() {
-		s.log.Warn("tokens are sent unencrypted: set tls for the admin API, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
+		s.watch.Log.Warn("tokens are sent unencrypted: set tls for the admin API, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
 	}
 	if l.Check != nil && s.settings.CheckTokensInTheClear() {
-		s.log.Warn("tokens are sent unencrypted: set check_tls for the check API, or an address such as 127.0.0.1:8082", "address", l.Check.Addr().String())
+		s.watch.Log.Warn("tokens are sent unencrypted: set check_tls for the check API, or an address such as 127.0.0.1:8082", "address", l.Check.Addr().String())
 	}
 	if j := s.settings.JWT; j != nil && j.KeysInTheClear() {
-		s.log.Warn("token keys are fetched unencrypted, so that others on the network can replace them: use a jwks_url with https, or a jwks_file")
+		s.watch.Log.Warn("token keys are fetched unencrypted, so that others on the network can replace them: use a jwks_url with https, or a jwks_file")
 	}
 	if t := s.settings.Traces; t != nil && t.HeadersInTheClear() {
-		s.log.Warn("the headers of traces are sent unencrypted: use an endpoint with https")
+		s.watch.Log.Warn("the headers of traces are sent unencrypted: use an endpoint with https")
 	}
 	for i := range s.settings.Webhooks {
 		if w := &s.settings.Webhooks[i]; w.HeadersInTheClear() {
-			s.log.Warn("the headers of a webhook are sent unencrypted: use a url with https", "webhook", w.Name)
+			s.watch.Log.Warn("the headers of a webhook are sent unencrypted: use a url with https", "webhook", w.Name)
 		}
 	}
 	s.Follow(ctx)
@@ -102,12 +102,12 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 		})
 	}
 	<-failed.Done()
-	s.stopping.Store(true)
+	s.life.stopping.Store(true)
 	if d := s.settings.StopDelay; d > 0 && ctx.Err() != nil {
-		s.log.Info("stopping: no longer ready, but still serving", "stop_delay", d.String())
+		s.watch.Log.Info("stopping: no longer ready, but still serving", "stop_delay", d.String())
 		time.Sleep(d)
 	} else if ctx.Err() != nil {
-		s.log.Info("stopping: no longer ready; requests in flight may end", "stop_timeout", s.settings.StopTimeout.String())
+		s.watch.Log.Info("stopping: no longer ready; requests in flight may end", "stop_timeout", s.settings.StopTimeout.String())
 	}
 	s.live.Close() // otherwise streams would hold up the stop
 	grace, cancel := context.WithTimeout(underWay, s.settings.StopTimeout)
@@ -145,12 +145,12 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 // first call counts: a later one returns when the first has, and ignores its own ctx. After Close, Follow
 // does nothing.
 func (s *Server) Follow(ctx context.Context) {
-	s.once.follow.Do(func() {
-		if s.life.Err() != nil {
+	s.life.follow.Do(func() {
+		if s.life.ctx.Err() != nil {
 			return
 		}
 		ctx, end := context.WithCancel(ctx)
-		context.AfterFunc(s.life, end)
+		context.AfterFunc(s.life.ctx, end)
 		var first sync.WaitGroup
 		defer s.followReady(ctx) // when the first results are there
 		defer first.Wait()
@@ -201,7 +201,7 @@ func (s *Server) listeners(ctx context.Context, l Listeners) []servedListener {
 		server.ReadTimeout, server.WriteTimeout = readTimeout, writeTimeout
 		server.Protocols = new(http.Protocols)
 		server.Protocols.SetHTTP1(true)
-		for _, c := range s.certificates {
+		for _, c := range s.files.certificates.all {
 			if c.listener == name {
 				server.TLSConfig = c.config()
 			}
@@ -248,7 +248,7 @@ const cutTimeout = time.Second
 func (s *Server) cutRest(cut context.CancelFunc) {
 	requests, upgrades, examples := s.door.CutOff.Cut(cut, s.door.Admission.InFlight, cutTimeout)
 	if requests+upgrades > 0 {
-		s.log.Warn("stopped, and cut off requests that were still open", "requests", requests, "upgraded_connections", upgrades,
+		s.watch.Log.Warn("stopped, and cut off requests that were still open", "requests", requests, "upgraded_connections", upgrades,
 			"stop_timeout", s.settings.StopTimeout.String(), "among_them", strings.Join(examples, ", "))
 	}
 }

@@ -9,7 +9,7 @@ package server
 
 import (
 	"context"
-	"log"
+	stdlog "log"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -101,78 +101,80 @@ type Server struct {
 	previewer *dry.Previewer
 	alerts    *alerts.Alerts
 
-	// The admin API, and who may call which API.
-	admin        http.Handler
-	audit        *admin.Audit
-	adminCallers *auth.Authenticator
+	admin adminDoor
 
 	// Bounds.
 	footprint     config.Footprint
-	adminBytes    *inflight.Bytes // separate, so that operators can call when the rest is used up
-	headerTimeout time.Duration   // for a client to send the headers of a request
+	headerTimeout time.Duration // for a client to send the headers of a request
 
 	// Logs, metrics, traces and findings.
-	watch     *watch.Watch
-	log       *slog.Logger
-	accessLog *slog.Logger
-	errorLog  *log.Logger            // to watch.Sampled
-	found     func() []rules.Finding // beside the rules; nil: nothing is
-	dropped   func() int64           // lines of log; nil: not known
+	watch    *watch.Watch
+	errorLog *stdlog.Logger         // to watch.Sampled
+	found    func() []rules.Finding // beside the rules; nil: nothing is
+	dropped  func() int64           // lines of log; nil: not known
 
-	// The stop.
-	stopping atomic.Bool
-	once     struct{ follow, close sync.Once }
-	life     context.Context // ends with Close
-	endLife  context.CancelFunc
+	life  lifetime
+	files openFiles
+}
 
-	files        sync.Mutex // guards what follows while files are read; see Open
-	opened       bool
-	tracesWrong  error          // an error in the environment of tracing
-	certificates []*certificate // of the listeners with TLS; by Open and Certificate
-	secrets      *secretFiles
+// adminDoor is the admin API, and who may call it.
+type adminDoor struct {
+	handler http.Handler
+	audit   *admin.Audit
+	callers *auth.Authenticator
+	bytes   *inflight.Bytes // separate, so that operators can call when the rest is used up
+}
+
+// lifetime is the time until Close.
+type lifetime struct {
+	ctx           context.Context // ends with Close
+	end           context.CancelFunc
+	stopping      atomic.Bool
+	follow, close sync.Once
 }
 
 // New returns a Server. Close, or the end of Run, stops its background work.
 func New(c Config) *Server {
 	s := &Server{
 		settings: c.Settings,
-		log:      c.Log,
 		found:    c.Findings,
 		dropped:  c.LogDropped,
 
 		headerTimeout: 10 * time.Second,
 	}
-	s.life, s.endLife = context.WithCancel(context.Background())
+	s.life.ctx, s.life.end = context.WithCancel(context.Background())
 	s.footprint = s.settings.FitMemory()
-	s.adminBytes = inflight.NewUndivided(config.AdminBytes)
-	if s.log == nil {
-		s.log = slog.Default()
+	s.admin.bytes = inflight.NewUndivided(config.AdminBytes)
+	log, accessLog := c.Log, c.AccessLog
+	if log == nil {
+		log = slog.Default()
 	}
-	if s.accessLog = c.AccessLog; s.accessLog == nil {
-		s.accessLog = s.log
+	if accessLog == nil {
+		accessLog = log
 	}
 	s.watch = watch.New(watch.Options{
-		Log: s.log, Refusals: uint32(s.settings.Log.Refusals), HashKeys: s.settings.HashKeys,
+		Log: log, Refusals: uint32(s.settings.Log.Refusals), HashKeys: s.settings.HashKeys,
 		Webhooks: webhookNames(&s.settings), Listeners: []string{gatewayListener, checkListener, adminListener},
 	})
 	s.watch.Metrics.Registry.MustRegister(liveCollector{s}, findingsCollector(s.Findings))
 	s.door = &door.Door{
 		Settings: &s.settings, Watch: s.watch, Served: s.set.Load,
 	}
-	s.errorLog = log.New(s.watch.Sampled, "", 0)
-	s.adminCallers = auth.ForAdmin(&s.settings.Admin, s.door.ClientKey)
+	s.errorLog = stdlog.New(s.watch.Sampled, "", 0)
+	s.admin.callers = auth.ForAdmin(&s.settings.Admin, s.door.ClientKey)
 	s.check = &check.API{Door: s.door, Callers: auth.ForCheck(&s.settings), Calls: c.Calls}
-	s.gateway = gateway.New(s.door, gateway.Options{Callers: s.check.Callers, AccessLog: s.accessLog, ErrorLog: s.errorLog})
+	s.gateway = gateway.New(s.door, gateway.Options{Callers: s.check.Callers, AccessLog: accessLog, ErrorLog: s.errorLog})
 	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
-	s.watch.Tracing, s.tracesWrong = s.newTracing(&c)
+	s.watch.Tracing, s.files.tracesWrong = newTracing(s, &c)
 	s.store = storage.New(c.Limiter, &s.settings, &s.footprint, s.watch, func(l *stint.Limit, err error) { s.set.Load().Lost(l, err) })
 	s.door.Admission = door.NewAdmission(&s.settings, s.door.ClientOf, s.watch.Metrics, s.watch.Sampled)
-	s.door.Decider = s.newDecider()
-	s.secrets = newSecretFiles(&c.Settings)
-	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
+	s.door.Decider = newDecider(s)
+	s.files.certificates.watch = s.watch
+	s.files.secrets = newSecretFiles(&c.Settings)
+	s.own.Secrets, s.own.Allow = s.files.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
 		s.claims = claims.New(j, claims.Options{
-			Client: claims.NewClient(&s.settings), Log: s.log, Bytes: s.footprint.TokenBytes(),
+			Client: claims.NewClient(&s.settings), Log: s.watch.Log, Bytes: s.footprint.TokenBytes(),
 			Valid: s.watch.Metrics.TokensValid.Inc, Invalid: s.watch.Metrics.TokensInvalid.Inc, Failed: s.watch.Metrics.KeysFailed.Inc,
 		})
 		s.door.TrustedClaims = s.claims.Trusted
@@ -186,30 +188,30 @@ func New(c Config) *Server {
 	if n := s.settings.RecentRequests; n > 0 {
 		recorder = recent.New(n, dry.PreviewWindow)
 	}
-	s.audit = s.newAudit()
-	s.control = s.newControl(&c)
-	s.offenders = s.newOffenders()
+	s.admin.audit = newAudit(s)
+	s.control = newControl(s, &c)
+	s.offenders = newOffenders(s)
 	keys := &lookup.Lookup{Limiter: s.store.Limiter, Fleet: s.store.Fleet, Local: s.store.Local, Down: s.store.Err, Probe: s.store.Decides}
 	s.explainer = &dry.Explainer{Door: s.door, Lookup: keys, Calls: s.check.Calls, Claims: s.claims, Routed: s.routed}
 	s.previewer = dry.NewPreviewer(s.door, recorder, func() rules.Controls { return s.control.Status().Controls })
-	s.live = s.newLive(&c)
-	s.alerts = s.newAlerts()
+	s.live = newLive(s, &c)
+	s.alerts = newAlerts(s)
 	s.watch.Start(s.alerts, s.offenders, recorder)
-	s.admin = s.newAdmin(&c)
+	s.admin.handler = newAdmin(s, &c)
 	return s
 }
 
 // Close stops the background work. Run does it, too.
 func (s *Server) Close() {
-	s.endLife()
+	s.life.end()
 	s.live.Close()
 	s.store.Fleet.Close()
-	s.once.close.Do(func() {
+	s.life.close.Do(func() {
 		if s.offenders != nil {
 			s.offenders.Close()
 		}
 		s.control.Close()
-		s.audit.Trail.Close()
+		s.admin.audit.Trail.Close()
 		s.watch.Refusals.FlushAll(s.set.Load())
 		s.watch.Tracing.Close()
 		s.gateway.Transports.CloseIdle()

@@ -9,6 +9,7 @@ import (
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/watch"
 )
 
 // certificate has a listener's certificate and the authorities of its clients. The files are reloaded while
@@ -56,8 +57,7 @@ func (s *Server) Certificate(listener string, files *config.TLSFiles) (*tls.Conf
 	}
 	s.files.Lock()
 	defer s.files.Unlock()
-	s.certificates = append(s.certificates, c)
-	s.tellOfCertificate(c)
+	s.files.certificates.add(c)
 	return c.config(), nil
 }
 
@@ -91,26 +91,39 @@ func (c *certificate) take(contents [][]byte) error {
 	return nil
 }
 
-// reloadCertificate reloads the files of c if they have changed or if all are to be reloaded.
-func (s *Server) reloadCertificate(c *certificate, asked bool) {
-	contents, changed, err := c.files.Read()
-	if !changed && !asked {
-		return
-	}
-	if err == nil {
-		err = c.take(contents)
-	}
-	if err != nil {
-		s.watch.Metrics.CertificatesRefused.Inc()
-		s.log.Error("certificate not taken; the previous one stays in force", "listener", c.listener, "error", err)
-		return
-	}
-	s.watch.Metrics.CertificatesTaken.Inc()
-	s.log.Info("certificate taken", "listener", c.listener, "expires", c.now.Load().leaf.NotAfter)
-	s.tellOfCertificate(c)
+// certificates are those of the listeners with TLS.
+type certificates struct {
+	all   []*certificate
+	watch *watch.Watch
 }
 
-func (s *Server) tellOfCertificate(c *certificate) {
+func (cs *certificates) add(c *certificate) {
+	cs.all = append(cs.all, c)
+	cs.tell(c)
+}
+
+func (cs *certificates) tell(c *certificate) {
 	now := c.now.Load()
-	s.watch.Certificate(c.listener, "client_ca", now.leaf, now.cas)
+	cs.watch.Certificate(c.listener, "client_ca", now.leaf, now.cas)
+}
+
+// reload reloads the files that have changed or, if asked, all.
+func (cs *certificates) reload(asked bool) {
+	for _, c := range cs.all {
+		contents, changed, err := c.files.Read()
+		if !changed && !asked {
+			continue
+		}
+		if err == nil {
+			err = c.take(contents)
+		}
+		if err != nil {
+			cs.watch.Metrics.CertificatesRefused.Inc()
+			cs.watch.Log.Error("certificate not taken; the previous one stays in force", "listener", c.listener, "error", err)
+			continue
+		}
+		cs.watch.Metrics.CertificatesTaken.Inc()
+		cs.watch.Log.Info("certificate taken", "listener", c.listener, "expires", c.now.Load().leaf.NotAfter)
+		cs.tell(c)
+	}
 }

@@ -14,7 +14,7 @@ import (
 
 // newTracing returns nil if no spans are made. The error is for Open: the environment is
 // wrong.
-func (s *Server) newTracing(c *Config) (*watch.Tracing, error) {
+func newTracing(s *Server, c *Config) (*watch.Tracing, error) {
 	settings := s.settings.Traces
 	var exporter *traces.Exporter
 	provider := c.TracerProvider
