@@ -115,7 +115,7 @@ func TestHouseOfDecisions(t *testing.T) {
 // Those who watch know the decision, and none of those who ask.
 func TestHouseOfWatchers(t *testing.T) {
 	const internal = "github.com/stintdev/stint/server/internal/"
-	may := []string{"alerts", "decide", "kind", "live", "offenders", "recent", "traces"}
+	may := []string{"alerts", "decide", "kind", "live", "offenders", "recent", "reports", "traces"}
 	p, err := build.ImportDir("internal/watch", 0)
 	if err != nil {
 		t.Fatal(err)

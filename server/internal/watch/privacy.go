@@ -13,21 +13,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// Reports is what the salt is shared through; see server.Reports.
-type Reports interface {
-	Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error
-	Reported(ctx context.Context, name string) (map[string][]byte, error)
-	Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error)
-}
+	"github.com/stintdev/stint/server/internal/reports"
+)
 
 // Privacy shows keys and addresses as the settings say.
 type Privacy struct {
 	salt    atomic.Pointer[salt] // nil: keys are shown as they are
 	sampled *Sampled
 	// Reports share the salt with the fleet, where ID names this instance.
-	Reports Reports
+	Reports reports.Reports
 	ID      string
 }
 

@@ -39,7 +39,7 @@ func (a *awayReports) Claim(ctx context.Context, name, who string, keep time.Dur
 	return a.there.Load().Claim(ctx, name, who, keep)
 }
 
-func newHashing(log io.Writer, r Reports) *Privacy {
+func newHashing(log io.Writer, r reports.Reports) *Privacy {
 	p := New(Options{Log: slog.New(slog.NewTextHandler(log, nil)), HashKeys: true}).Privacy
 	p.Reports, p.ID = r, rand.Text()
 	return p
