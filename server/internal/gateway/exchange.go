@@ -24,7 +24,7 @@ type exchange struct {
 	client     netip.Addr  // invalid: unknown
 	room       *room.Room  // where it has a place; nil: it has left
 	place      room.Place
-	upgraded   bool // counts in cutOff.upgraded
+	upgraded   bool // counts in CutOff.Upgraded
 	target     rules.Target
 	route      *config.Route // nil: none yet
 	upload     *upload       // nil: no body, or no upstream
