@@ -27,7 +27,16 @@ func (s *Server) Gateway() http.Handler { return s.gateway.Handler() }
 // calls it, New does not. For the rules file itself, use rules.Watcher and Server.SetRules.
 func (s *Server) Wrap(next http.Handler) http.Handler { return s.gateway.Wrap(next) }
 
-// Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC.
+// Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC. Call and Original must
+// be given. It has:
+//
+//   - Call: the proxy's own call: its context (with http.LocalAddrContextKey), RemoteAddr and TLS, and in
+//     Header Stint-Token and Traceparent. Nothing else of it is read.
+//   - Original: the client's request as the proxy received it: Method, RequestURI, Host and Header, and as
+//     RemoteAddr the address of the connection on which it came to the proxy. Its client is found as at the
+//     gateway.
+//   - Attrs: rules.Input.Attrs
+//   - Passes, which is set if the request may pass, and Verdict, if rules have decided it
 type Asked = door.Asked
 
 // Authorizer returns a function that decides like /v1/authorize: with the same callers, bounds,

@@ -20,7 +20,12 @@ func chargeAnswer(c *decide.Charge, shadows bool) (endJSON, error) {
 	return j, err
 }
 
-const Charged = "charged"
+// Charged is the outcome of a charge, and Unknown that of a settlement or a renewal if no hold counts: it was
+// settled before, or ran out.
+const (
+	Charged = "charged"
+	Unknown = "unknown"
+)
 
 // answerCharge answers a check request of one charge.
 func (api *API) answerCharge(w http.ResponseWriter, r *http.Request, c *decide.Charge, shadows bool) {

@@ -33,6 +33,7 @@ type Decision struct {
 	Delay      int64 `json:"delay_us"`
 }
 
+// DecisionOf is d in JSON.
 func DecisionOf(d *stint.Decision) Decision {
 	j := Decision{
 		Allowed:    d.Allowed,

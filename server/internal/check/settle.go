@@ -390,6 +390,3 @@ func (api *API) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 }
-
-// Unknown is the outcome if no hold counts: it was settled before, or ran out.
-const Unknown = "unknown"

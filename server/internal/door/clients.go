@@ -31,16 +31,6 @@ func (d *Door) Clients() httplimit.Clients {
 	return httplimit.Clients{Trusted: set.TrustedProxies, Header: d.Settings.ClientHeader, NAT64: set.NAT64}
 }
 
-// NoClaims is Input.Claims where no token is read.
-var NoClaims = map[string]any{}
-
-// BelievesToken reports whether the token of a request may be read. A signature proves who made
-// the token. Without one, others must verify the token, so the request must come through a
-// trusted proxy. Proxies that call /v1/authorize were checked already.
-func (d *Door) BelievesToken(r *http.Request) bool {
-	return !d.TrustedClaims || d.Clients().Believes(r)
-}
-
 // BelievesCaller reports whether r comes from a trusted proxy, so that it may say which trace
 // it belongs to.
 func (d *Door) BelievesCaller(r *http.Request) bool { return d.Clients().Believes(r) }

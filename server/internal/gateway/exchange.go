@@ -106,9 +106,6 @@ func (x *exchange) setHeaders(h http.Header) {
 // responded counts the violations by an upstream's response before it is forwarded, so that the client's next
 // request finds the ban. It never breaks the response.
 func (g *Gateway) responded(ctx context.Context, x *exchange, status int) {
-	if x == nil {
-		return
-	}
 	for i := range x.watching {
 		if w := &x.watching[i]; slices.Contains(w.Rule.OnStatus, status) {
 			g.violated(ctx, x, w, status)

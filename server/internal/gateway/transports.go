@@ -27,7 +27,7 @@ type Transport struct {
 	config   atomic.Pointer[tls.Config] // of now
 }
 
-// Transports finds the transports of a Server.
+// Transports finds the transports of a Gateway.
 type Transports map[transportKind]*Transport
 
 type transportKind struct {
