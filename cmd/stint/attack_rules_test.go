@@ -27,7 +27,7 @@ func TestAttackRulesCheck(t *testing.T) {
 	put(t, filepath.Join(dir, "stint.yaml"), "server:\n  admin: {tokens: [{name: reader, scope: read, file: "+dir+
 		"/read}, {name: writer, scope: write, file: "+dir+"/write}]}\nrules:\n  - {name: r, key: client.ip, match: '"+
 		"true"+strings.Repeat(" && operation != \"x\"", 150)+"', limits: [1 per 1h]}\n")
-	victim, at := process(t, "--config", filepath.Join(dir, "stint.yaml"), "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+	victim, at := process(t, "--config", filepath.Join(dir, "stint.yaml"))
 	ask := func(ctx context.Context, scope, path string, body any) (int, error) {
 		encoded, err := json.Marshal(body)
 		if err != nil {
@@ -72,9 +72,9 @@ func TestAttackRulesCheck(t *testing.T) {
 	})
 	all.Wait()
 	quiet := func() bool {
-		_, before := ofProcess(t, victim.Process.Pid, "VmRSS")
+		_, before := ofProcess(t, victim.pid(), "VmRSS")
 		time.Sleep(300 * time.Millisecond)
-		_, after := ofProcess(t, victim.Process.Pid, "VmRSS")
+		_, after := ofProcess(t, victim.pid(), "VmRSS")
 		return after-before < 100*time.Millisecond
 	}
 	await.Until(t, "the work has ended with the calls", quiet)
@@ -84,8 +84,8 @@ func TestAttackRulesCheck(t *testing.T) {
 	if code, err := ask(t.Context(), "read", "/v1/explain", map[string]string{"operation": "x"}); code != 200 {
 		t.Errorf("to explain, afterwards: %d %v", code, err)
 	}
-	most, _ := ofProcess(t, victim.Process.Pid, "VmHWM")
-	now, _ := ofProcess(t, victim.Process.Pid, "VmRSS")
+	most, _ := ofProcess(t, victim.pid(), "VmHWM")
+	now, _ := ofProcess(t, victim.pid(), "VmRSS")
 	t.Logf("RSS at most %d MiB, afterwards %d MiB", most>>10, now>>10)
 	if most > 600<<10 {
 		t.Errorf("RSS of %d MiB", most>>10)
@@ -105,7 +105,7 @@ func TestAttackRulesPipe(t *testing.T) {
 	if err := os.WriteFile(path, []byte(rules("1000")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, s := process(t, "--config", path, "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
+	_, s := process(t, "--config", path, "--admin-listen", "off")
 	for i, put := range []func(string) error{
 		func(at string) error { return syscall.Mkfifo(at, 0o600) },
 		func(at string) error { return os.Symlink(filepath.Join(dir, "none"), at) },

@@ -279,7 +279,7 @@ func TestAttackRulesFiles(t *testing.T) {
 // Three hundred hangups, one upon the other, lose no request and leave nothing behind.
 func TestAttackHangups(t *testing.T) {
 	file := configured(t, "rules: [{name: one, key: client.ip, limits: [100000 per 1h]}]\n")
-	c, s := process(t, "--config", file, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+	c, s := process(t, "--config", file)
 	goroutines := func() float64 { return metric(t, s, "go_goroutines") }
 	before := goroutines()
 	done := make(chan struct{})
@@ -297,20 +297,14 @@ func TestAttackHangups(t *testing.T) {
 		}
 	})
 	for range 300 {
-		if err := c.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Error(err)
-		}
+		c.signal(t, syscall.SIGHUP)
 		time.Sleep(time.Millisecond)
 	}
 	close(done)
 	asking.Wait()
 	await.Until(t, "what ran for them has ended", func() bool { return goroutines() <= before+5 })
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, s.log)
-	}
+	c.signal(t, syscall.SIGTERM)
+	c.endsWell(t)
 }
 
 // Whatever becomes of the way to Redis, each request is answered, and none of them is

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // roundTrip sends a request of which each header is a name: value line, and Host is one of
@@ -72,7 +71,7 @@ func TestAttackCheckAPI(t *testing.T) {
 
 	t.Run("a page, on loopback", func(t *testing.T) {
 		put(t, file, victimRules)
-		_, s := process(t, "--config", file, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+		_, s := process(t, "--config", file)
 		port := s.check[strings.LastIndex(s.check, ":"):]
 		evil, rebound := "Origin: https://evil.example", "Host: evil.example"+port
 		try(t, s.check, []string{isJSON}, []attack{
@@ -96,11 +95,10 @@ func TestAttackCheckAPI(t *testing.T) {
 
 	t.Run("refused where nothing tells who asks", func(t *testing.T) {
 		put(t, file, victimRules)
-		c := program(t, append([]string{"serve"}, everywhere...)...)
-		defer time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() }).Stop()
-		out, err := c.CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "other machines may reach it") || !strings.Contains(string(out), "open: true") {
-			t.Errorf("%v:\n%s", err, out)
+		c := launch(t, program(t, append([]string{"serve"}, everywhere...)...))
+		state, said := c.wait(t), c.log.String()
+		if state.Success() || !strings.Contains(said, "other machines may reach it") || !strings.Contains(said, "open: true") {
+			t.Errorf("%s:\n%s", state, said)
 		}
 	})
 

@@ -86,7 +86,7 @@ func TestServeDrains(t *testing.T) {
 	defer release()
 	file := configured(t, drainRules)
 	args := []string{"--config", file, "--store", redis.URL(), "--upstream", up.URL}
-	c, s := process(t, append(args, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")...)
+	c, s := process(t, append(args, "--admin-listen", "off")...)
 
 	await.Until(t, "it is ready", func() bool { return ready(t, s) == "200 ready" })
 	held := make(chan string, 1)
@@ -101,9 +101,7 @@ func TestServeDrains(t *testing.T) {
 		sending.Go(func() { one.run(t, s.gateway) })
 	}
 	await.Until(t, "there is load", func() bool { return once.answered.Load() > 50 && kept.answered.Load() > 50 })
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	c.signal(t, syscall.SIGTERM)
 	sending.Wait()
 	await.Until(t, "it listens nowhere", func() bool { return !listens(s.gateway) && !listens(s.check) })
 	select {
@@ -115,9 +113,7 @@ func TestServeDrains(t *testing.T) {
 	if got := <-held; got != "200 finished" {
 		t.Errorf("under way: %s", got)
 	}
-	if err := c.Wait(); err != nil {
-		t.Errorf("%v:\n%s", err, s.log)
-	}
+	c.endsWell(t)
 
 	after := serving(t, args...)
 	charged := func(user string) int64 {
@@ -163,7 +159,7 @@ func TestServeStopsGently(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer up.Close()
 	file := configured(t, strings.Replace(drainRules, "{decision", "{stop_delay: 2s, decision", 1))
-	c, s := process(t, "--config", file, "--upstream", up.URL, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
+	c, s := process(t, "--config", file, "--upstream", up.URL, "--admin-listen", "off")
 	await.Until(t, "it is ready", func() bool { return ready(t, s) == "200 ready" })
 	one := &sender{user: "one", client: http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	kept := &sender{user: "kept", client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 9}}}
@@ -172,18 +168,14 @@ func TestServeStopsGently(t *testing.T) {
 		sending.Go(func() { one.run(t, s.gateway) })
 	}
 	await.Until(t, "there is load", func() bool { return one.answered.Load() > 20 && kept.answered.Load() > 20 })
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	c.signal(t, syscall.SIGTERM)
 	await.Until(t, "it says that it stops", func() bool { return ready(t, s) == "503 stopping" })
 	before := one.answered.Load() + kept.answered.Load()
 	await.Until(t, "it serves on", func() bool { return one.answered.Load()+kept.answered.Load() > before+20 })
 	one.elsewhere.Store(true)
 	kept.elsewhere.Store(true)
 	sending.Wait()
-	if err := c.Wait(); err != nil {
-		t.Errorf("%v:\n%s", err, s.log)
-	}
+	c.endsWell(t)
 	if n := one.lost.Load() + kept.lost.Load(); n > 0 {
 		t.Errorf("%d requests were lost", n)
 	}

@@ -6,12 +6,9 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,49 +22,29 @@ import (
 
 // answering is a stint envoy in a process of its own.
 type answering struct {
-	process                        *exec.Cmd
-	log                            *log
+	*child
 	http, debug, admin, prometheus string // URLs
 	grpc                           string // address
 	client                         rls.RateLimitServiceClient
-	stop                           func() int // ends it by SIGTERM, and returns its exit code
 }
 
 // asEnvoy starts stint envoy with these variables and a port of its own for each listener. It
 // expects exit code 0 at the end.
 func asEnvoy(t testing.TB, variables ...string) *answering {
 	t.Helper()
-	s := launchEnvoy(t, nil, variables...)
+	s := launchEnvoy(t, variables...)
 	s.await(t)
 	return s
 }
 
-func launchEnvoy(t testing.TB, args []string, variables ...string) *answering {
+func launchEnvoy(t testing.TB, variables ...string) *answering {
 	t.Helper()
-	c := program(t, append([]string{"envoy", "--admin-listen", "127.0.0.1:0"}, args...)...)
+	c := program(t, "envoy", "--admin-listen", "127.0.0.1:0")
 	c.Env = append(c.Env, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "USE_STATSD=false",
 		"LOG_LEVEL=info", "STINT_DECISION_TIMEOUT=10s") // no call is decided without Redis because the machine is busy
 	c.Env = append(c.Env, variables...)
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Stderr = w
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	s := &answering{process: c, log: follow(r)}
-	s.stop = sync.OnceValue(func() int {
-		_ = c.Process.Signal(syscall.SIGTERM)
-		_ = c.Wait()
-		return c.ProcessState.ExitCode()
-	})
-	t.Cleanup(func() {
-		if code := s.stop(); code != 0 {
-			t.Errorf("exit %d:\n%s", code, s.log)
-		}
-	})
+	s := &answering{child: launch(t, c)}
+	stopsAtEnd(t, s.stop, s.log)
 	return s
 }
 
@@ -80,12 +57,7 @@ func (s *answering) await(t testing.TB) {
 	for _, m := range addresses.FindAllStringSubmatch(line, -1) {
 		switch url := "http://" + m[2]; m[1] {
 		case "grpc":
-			conn, err := grpc.NewClient(m[2], grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { conn.Close() })
-			s.client, s.grpc = rls.NewRateLimitServiceClient(conn), m[2]
+			s.connect(t, m[2])
 		case "prometheus":
 			s.prometheus = url
 		case "http":
@@ -96,6 +68,17 @@ func (s *answering) await(t testing.TB) {
 			s.admin = url
 		}
 	}
+}
+
+// connect makes a client for the service at an address.
+func (s *answering) connect(t testing.TB, address string) {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	s.client, s.grpc = rls.NewRateLimitServiceClient(conn), address
 }
 
 // logged waits for a line of the log, and returns it.
@@ -202,15 +185,14 @@ func runtimeDirectory(t testing.TB, files map[string]string) (variables []string
 	return []string{"RUNTIME_ROOT=" + filepath.Join(dir, "current"), "RUNTIME_SUBDIRECTORY=ratelimit"}, config
 }
 
-// answeringAt is Envoy's rate limit service at a socket, beside s, once it listens.
-func answeringAt(t *testing.T, s *served, socket string) *answering {
+// answeringBeside is Envoy's rate limit service beside s, once it listens.
+func answeringBeside(t *testing.T, s *served) *answering {
 	t.Helper()
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
+	a := &answering{child: &child{log: s.log}, admin: s.admin}
+	_, address, _ := strings.Cut(a.logged(t, "Envoy's gRPC"), "address=")
+	if strings.HasPrefix(address, "/") {
+		address = "unix:" + address
 	}
-	t.Cleanup(func() { conn.Close() })
-	a := &answering{log: s.log, client: rls.NewRateLimitServiceClient(conn), admin: s.admin}
-	a.logged(t, "Envoy's gRPC")
+	a.connect(t, address)
 	return a
 }

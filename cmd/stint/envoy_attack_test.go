@@ -99,7 +99,7 @@ func TestAttackEnvoyThroughFaults(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_ = s.process.Process.Signal(syscall.SIGHUP)
+		s.signal(t, syscall.SIGHUP)
 		progress("while files change")
 	}
 

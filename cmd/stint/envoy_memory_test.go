@@ -34,7 +34,7 @@ func BenchmarkEnvoyMemory(b *testing.B) {
 	variables, _ := runtimeDirectory(b, map[string]string{"d.yaml": "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}\n"})
 	for b.Loop() {
 		s := asEnvoy(b, append(variables, "REDIS_URL="+redis.Addr)...)
-		pid := s.process.Process.Pid
+		pid := s.pid()
 		before := processorTime(b, pid)
 		var sent atomic.Int64
 		var all sync.WaitGroup

@@ -127,7 +127,7 @@ func TestEnvoyReload(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "v3/ratelimit/config/shop.yaml"), []byte(shop), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.process.Process.Signal(syscall.SIGHUP)                                       // in place, so that only a signal makes it look
+	s.signal(t, syscall.SIGHUP)                                                        // in place, so that only a signal makes it look
 	if line := s.logged(t, "rules taken"); !strings.Contains(line, `"level":"WARN"`) { // as the line that it ends
 		t.Errorf("the log: %s", line)
 	}
@@ -329,7 +329,7 @@ func TestEnvoyXDS(t *testing.T) {
 	go func() { _ = management.Serve(l) }()
 	t.Cleanup(management.Stop)
 
-	s := launchEnvoy(t, nil, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+l.Addr().String(), "LOG_LEVEL=info")
+	s := launchEnvoy(t, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+l.Addr().String(), "LOG_LEVEL=info")
 	s.logged(t, "no port is open before the management server has sent a configuration")
 	set(limited("plan"))
 	s.await(t)
@@ -350,7 +350,7 @@ func TestEnvoyStartsWithoutXDS(t *testing.T) {
 	if got := s.ask(t, "shop", "plan=free"); !strings.Contains(got, "no rate limit configuration loaded") {
 		t.Errorf("without a configuration: %s", got)
 	}
-	waiting := launchEnvoy(t, nil, variables...)
+	waiting := launchEnvoy(t, variables...)
 	waiting.logged(t, "no connection to the management server")
 	if code := waiting.stop(); code != 0 {
 		t.Errorf("exit %d while it waits:\n%s", code, waiting.log)

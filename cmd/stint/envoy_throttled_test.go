@@ -33,9 +33,9 @@ func BenchmarkThrottled(b *testing.B) {
 					time.Sleep(c.period - c.stopped)
 					switch c.who {
 					case "stint":
-						_ = s.process.Process.Signal(syscall.SIGSTOP)
+						s.signal(b, syscall.SIGSTOP)
 						time.Sleep(c.stopped)
-						_ = s.process.Process.Signal(syscall.SIGCONT)
+						s.signal(b, syscall.SIGCONT)
 					case "redis":
 						thaw := redis.Freeze(b)
 						time.Sleep(c.stopped)

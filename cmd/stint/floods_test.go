@@ -90,9 +90,9 @@ func TestAttackFloods(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "%s each against `stint serve` with `memory: 256MiB` and a store in memory, %s, resident memory in MiB:\n\n| flood | clients | before | at most | after | answered meanwhile, of 20 |\n| --- | --: | --: | --: | --: | --: |\n", lasts, runtime.Version())
 	for _, f := range floods {
-		c, s := process(t, "--config", config, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+		c, s := process(t, "--config", config)
 		resident := func() int {
-			kib, _ := ofProcess(t, c.Process.Pid, "VmRSS")
+			kib, _ := ofProcess(t, c.pid(), "VmRSS")
 			return kib >> 10
 		}
 		before := resident()
@@ -120,8 +120,7 @@ func TestAttackFloods(t *testing.T) {
 		if answered == 0 {
 			t.Errorf("%s: nobody else was answered", f.name)
 		}
-		_ = c.Process.Kill()
-		_ = c.Wait()
+		c.kill(t)
 	}
 	t.Log("\n" + table.String())
 }

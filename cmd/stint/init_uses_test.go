@@ -16,10 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/stintdev/stint/server"
 )
 
@@ -317,14 +313,7 @@ func TestInitNginx(t *testing.T) {
 func TestInitEnvoy(t *testing.T) {
 	path, _ := written(t, "envoy")
 	s := serving(t, "--envoy", filepath.Dir(path), "--envoy-listen", "127.0.0.1:0")
-	a := &answering{log: s.log}
-	_, address, _ := strings.Cut(a.logged(t, `msg="Envoy's gRPC"`), "address=")
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	a.client = rls.NewRateLimitServiceClient(conn)
+	a := answeringBeside(t, s)
 	a.asks(t, "OK 299", "shop", "remote_address=192.0.2.1")
 	a.asks(t, "OK 599", "shop", "user=ann")
 	for left := range 5 {

@@ -30,7 +30,7 @@ server: {decision_timeout: 2s}
 rules:
   - {name: take, key: attrs.user, limits: [4000 per 1h fixed_window lease 10%]}
 `)
-	common := []string{"--config", file, "--store", redis.URL(), "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
+	common := []string{"--config", file, "--store", redis.URL()}
 	victim, dying := process(t, common...)
 	_, staying := process(t, common...)
 	await.Until(t, "each counts both", func() bool {
@@ -88,10 +88,7 @@ rules:
 		}
 	}
 	await.Until(t, "a third is spent, some of it from leases", func() bool { return admitted.Load() > amount/3 && leased.Load() > 0 })
-	if err := victim.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = victim.Wait()
+	victim.kill(t)
 	// What the other one holds and does not need is refunded within a second or two.
 	await.Until(t, "everybody is refused for 2 s", func() bool {
 		since := refusedSince.Load()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,34 +19,6 @@ rules:
   - {name: take, match: operation == "take", key: attrs.user, limits: [1500 per 1h sliding_log]}
   - {name: login, match: operation == "login", key: client.ip, limits: [1 per 1s sliding_log], penalty: {ban_after: 3, ban_for: 2s}}
 `
-
-// process runs stint serve in a process of its own.
-func process(t *testing.T, args ...string) (*exec.Cmd, *served) {
-	t.Helper()
-	return started(t, program(t, append([]string{"serve"}, args...)...))
-}
-
-// started starts c, which is stint serve.
-func started(t *testing.T, c *exec.Cmd) (*exec.Cmd, *served) {
-	t.Helper()
-	s := &served{log: followed(t, c)}
-	s.await(t)
-	return c, s
-}
-
-// followed starts c, which ends with the test, and returns its log.
-func followed(t *testing.T, c *exec.Cmd) *log {
-	t.Helper()
-	errs, err := c.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
-	return follow(errs)
-}
 
 // asking asks an instance again and again until it refuses, or done is closed.
 type asking struct {
@@ -88,7 +59,7 @@ func TestServeKilled(t *testing.T) {
 	redis := redistest.Start(t)
 	file := configured(t, killedRules)
 	common := []string{"--config", file, "--store", redis.URL()}
-	victim, at := process(t, append(common, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")...)
+	victim, at := process(t, common...)
 	var all []*asking
 	var running sync.WaitGroup
 	done := make(chan struct{})
@@ -113,10 +84,7 @@ func TestServeKilled(t *testing.T) {
 		checked(t, at, `{"operation":"login","client":"192.0.2.1"}`)
 	}
 	banned := time.Now()
-	if err := victim.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = victim.Wait()
+	victim.kill(t)
 	killed := time.Now()
 	again, at := process(t, append(common, "--check-listen", strings.TrimPrefix(at.check, "http://"), "--admin-listen", strings.TrimPrefix(at.admin, "http://"))...)
 	if code := checked(t, at, `{"operation":"login","client":"192.0.2.1"}`); code != 429 && time.Since(banned) < 2*time.Second {
@@ -145,12 +113,8 @@ func TestServeKilled(t *testing.T) {
 	})
 	expires(t, redis)
 
-	if err := again.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := again.Wait(); err != nil {
-		t.Errorf("%v:\n%s", err, at.log)
-	}
+	again.signal(t, syscall.SIGTERM)
+	again.endsWell(t)
 	stop()
 }
 

@@ -56,19 +56,10 @@ func startLLM(t *testing.T, replaced ...string) *llm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := exec.Command(program, "-listen", "127.0.0.1:0", "-pace", "1ms")
-	errs, err := model.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := model.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = model.Process.Kill(); _ = model.Wait() })
-	line, err := bufio.NewReader(errs).ReadString('\n')
-	_, address, ok := strings.Cut(strings.TrimSpace(line), "listening on ")
+	model := launch(t, exec.Command(program, "-listen", "127.0.0.1:0", "-pace", "1ms"))
+	_, address, ok := strings.Cut(<-model.log.lines, "listening on ")
 	if !ok {
-		t.Fatalf("the model says %q, %v", line, err)
+		t.Fatalf("the model says %s", model.log)
 	}
 	text, err := os.ReadFile(llmExample + "stint.yaml")
 	if err != nil {

@@ -25,16 +25,11 @@ func TestServeLogUnread(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer reader.Close()
-			c := program(t, "serve", "--limit", "1000000 per 1h", "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-			c.Stderr = writer
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
+			cmd := program(t, "serve", "--limit", "1000000 per 1h", "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+			cmd.Stderr = writer
+			c := launch(t, cmd)
 			writer.Close()
-			ended := make(chan error, 1)
-			go func() { ended <- c.Wait() }()
-			t.Cleanup(func() { _ = c.Process.Kill() })
-			s := &served{log: &log{lines: make(chan string, 100)}}
+			s := &served{log: c.log}
 			s.log.readUntil(t, reader, "no gateway")
 			s.await(t)
 			leave(reader)
@@ -74,34 +69,20 @@ func TestServeLogUnread(t *testing.T) {
 			}
 			t.Logf("of %d changes: %v lines dropped, %v of them audit", lines, log, audit)
 
-			_ = c.Process.Signal(syscall.SIGTERM)
-			select {
-			case err := <-ended:
-				if err != nil {
-					t.Errorf("it ended with %v", err)
-				}
-			case <-time.After(20 * time.Second):
-				t.Error("it does not end")
-			}
+			c.signal(t, syscall.SIGTERM)
+			c.endsWell(t)
 		})
 	}
 }
 
-// readUntil reads lines from r, byte by byte so that none is read ahead, until one
-// has a text in it.
+// readUntil takes over what r has, byte by byte so that none is read ahead, up to the line with a text
+// in it.
 func (l *log) readUntil(t *testing.T, r io.Reader, text string) {
 	t.Helper()
-	var line []byte
-	for b := make([]byte, 1); ; {
+	for b := make([]byte, 1); b[0] != '\n' || !strings.Contains(l.String(), text); {
 		if _, err := r.Read(b); err != nil {
 			t.Fatal(err)
 		}
-		if line = append(line, b[0]); b[0] == '\n' {
-			l.lines <- strings.TrimSuffix(string(line), "\n")
-			if strings.Contains(string(line), text) {
-				return
-			}
-			line = nil
-		}
+		_, _ = l.Write(b)
 	}
 }

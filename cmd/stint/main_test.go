@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -32,21 +30,6 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(modelDir)
 	}
 	os.Exit(code)
-}
-
-// built is the program where a benchmark weighs it without the tests; "": this one is it.
-var built string
-
-// program is a stint in a process of its own.
-func program(t testing.TB, args ...string) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(cmp.Or(built, self), args...)
-	c.Env = append(os.Environ(), asStint+"=1")
-	return c
 }
 
 // call runs the program in this process.

@@ -300,7 +300,7 @@ func (u *installed) configure(file string, requests int) {
 
 type runningUnit struct {
 	*served
-	c       *exec.Cmd
+	c       *child
 	systemd *notified
 }
 
@@ -317,7 +317,7 @@ func (u *installed) start() *runningUnit {
 
 func (u *installed) reload(s *runningUnit) {
 	u.Helper()
-	line := strings.ReplaceAll(u.set("ExecReload"), "$MAINPID", strconv.Itoa(s.c.Process.Pid))
+	line := strings.ReplaceAll(u.set("ExecReload"), "$MAINPID", strconv.Itoa(s.c.pid()))
 	if said, err := u.command(line).CombinedOutput(); err != nil {
 		u.Fatalf("%s: %v\n%s", line, err, said)
 	}
@@ -342,10 +342,8 @@ func (u *installed) limits(s *runningUnit, requests int) {
 
 func (u *installed) stop(s *runningUnit) {
 	u.Helper()
-	_ = s.c.Process.Signal(syscall.SIGTERM)
-	if err := s.c.Wait(); err != nil {
-		u.Errorf("it ended with %v\n%s", err, s.log)
-	}
+	s.c.signal(u.T, syscall.SIGTERM)
+	s.c.endsWell(u.T)
 }
 
 // The packages of both kinds have the same files, with the same owners and permissions, but for the

@@ -86,7 +86,7 @@ func TestServeKilledWithoutStore(t *testing.T) {
 			way := redistest.StartProxy(t, redis.Addr)
 			file := configured(t, c.settings+restartedRules)
 			common := []string{"--config", file, "--store", way.URL()}
-			victim, at := process(t, append(common, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")...)
+			victim, at := process(t, common...)
 			fleet := []*served{at, serving(t, common...), serving(t, common...)}
 			for _, s := range fleet {
 				await.Until(t, "all are counted", func() bool { return statusOf(t, s).Store.Instances == 3 })
@@ -111,10 +111,7 @@ func TestServeKilledWithoutStore(t *testing.T) {
 				}
 				admitted += n
 			}
-			if err := victim.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			_ = victim.Wait()
+			victim.kill(t)
 			killed := time.Now()
 			_, at = process(t, append(common, "--check-listen", strings.TrimPrefix(at.check, "http://"), "--admin-listen", strings.TrimPrefix(at.admin, "http://"))...)
 			if text := ready(t, at); text != "200 ready, without the store, without the fleet's documents: bans, lists, switches and pushed rules" {

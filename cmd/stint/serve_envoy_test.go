@@ -8,10 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // TestServeEnvoy has Envoy's rate limit service beside the gateway and the check API: one set of rules,
@@ -33,7 +29,7 @@ func TestServeEnvoy(t *testing.T) {
 	file := filepath.Join(dir, "stint.yaml")
 	write(file, "server:\n  envoy: {directory: "+descriptors+", listen: \"unix:"+socket+"\", response_headers: true}\nrules: [{name: client, key: client.ip, limits: [100 per 1m]}]\n")
 	s := serving(t, "--config", file)
-	a := answeringAt(t, s, socket)
+	a := answeringBeside(t, s)
 	for _, want := range []string{"OK 1", "OK 0", "OVER_LIMIT 0"} {
 		a.asks(t, want, "shop", "remote_address=192.0.2.1")
 	}
@@ -70,15 +66,7 @@ func TestServeEnvoyFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serving(t, "--envoy", dir, "--envoy-listen", "127.0.0.1:0", "--envoy-each")
-	a := &answering{log: s.log}
-	line := a.logged(t, `msg="Envoy's gRPC"`)
-	_, address, _ := strings.Cut(line, "address=")
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	a.client = rls.NewRateLimitServiceClient(conn)
+	a := answeringBeside(t, s)
 	a.asks(t, "OK 1", "shop", "remote_address=192.0.2.1")
 }
 

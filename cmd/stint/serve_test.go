@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -28,40 +27,6 @@ type served struct {
 	gateway, check, admin, probes string     // URLs
 	log                           *log       // what it says on stderr
 	stop                          func() int // returns its exit code
-}
-
-// log gathers what is written and hands out its lines. It never waits for a reader:
-// lines beyond maxUnread that nobody has taken are in the text alone.
-type log struct {
-	mu    sync.Mutex
-	text  bytes.Buffer
-	lines chan string
-}
-
-const maxUnread = 10_000
-
-// follow reads r to its end.
-func follow(r io.Reader) *log {
-	l := &log{lines: make(chan string, maxUnread)}
-	go func() {
-		defer close(l.lines)
-		for s := bufio.NewScanner(r); s.Scan(); {
-			l.mu.Lock()
-			fmt.Fprintln(&l.text, s.Text())
-			l.mu.Unlock()
-			select {
-			case l.lines <- s.Text():
-			default:
-			}
-		}
-	}()
-	return l
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // told matches lines of both formats of the log.
@@ -93,19 +58,15 @@ func (s *served) await(t *testing.T) {
 func serving(t *testing.T, args ...string) *served {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	s := &served{log: follow(r)}
+	s := &served{log: newLog()}
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...), nil, io.Discard, w)
-		w.Close()
+		code := run(ctx, serveArgs(args), nil, io.Discard, s.log)
+		s.log.end()
+		done <- code
 	}()
 	s.stop = sync.OnceValue(func() int { cancel(); return <-done })
-	t.Cleanup(func() {
-		if code := s.stop(); code != 0 {
-			t.Errorf("exit %d:\n%s", code, s.log)
-		}
-	})
+	stopsAtEnd(t, s.stop, s.log)
 	s.await(t)
 	return s
 }
@@ -365,7 +326,7 @@ func TestServeSignal(t *testing.T) {
 		fmt.Fprint(w, "finished")
 	}))
 	defer up.Close()
-	c, s := process(t, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--upstream", up.URL, "--limit", "9 per 1h")
+	c, s := process(t, "--admin-listen", "off", "--upstream", up.URL, "--limit", "9 per 1h")
 	body := make(chan string)
 	go func() {
 		resp, err := http.Get(s.gateway)
@@ -378,9 +339,7 @@ func TestServeSignal(t *testing.T) {
 		body <- string(b)
 	}()
 	<-came
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	c.signal(t, syscall.SIGTERM)
 	await.Until(t, "it has stopped listening", func() bool {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.gateway, "http://"))
 		if err == nil {
@@ -392,9 +351,5 @@ func TestServeSignal(t *testing.T) {
 	if got := <-body; got != "finished" {
 		t.Errorf("under way: %s", got)
 	}
-	for range s.log.lines { // to the end, as Wait wants it
-	}
-	if err := c.Wait(); err != nil {
-		t.Errorf("%v:\n%s", err, s.log)
-	}
+	c.endsWell(t)
 }

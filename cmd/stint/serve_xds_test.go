@@ -52,7 +52,7 @@ func TestServeXDS(t *testing.T) {
 	}
 	write("unlimited")
 	s := serving(t, "--config", file)
-	a := answeringAt(t, s, socket)
+	a := answeringBeside(t, s)
 	const unlimited, unknown = "OK 4294967295", "OK 0"
 	is := func(what, plan, tier string, check int) {
 		t.Helper()

@@ -13,17 +13,10 @@ import (
 )
 
 // stateOf starts an instance in a process of its own that keeps its state in a directory.
-func stateOf(t *testing.T, settings, dir, url string) (kill func(), s *served) {
+func stateOf(t *testing.T, settings, dir, url string) (*child, *served) {
 	t.Helper()
 	file := configured(t, fmt.Sprintf("server: {rules: fleet, state_dir: %q, %s}\n", dir, settings)+liveRules)
-	c, s := process(t, "--config", file, "--store", url, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-	return func() {
-		t.Helper()
-		if err := c.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = c.Wait()
-	}, s
+	return process(t, "--config", file, "--store", url)
 }
 
 const liveRules = `
@@ -42,7 +35,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 	way := redistest.StartProxy(t, redis.Addr)
 	dir := filepath.Join(t.TempDir(), "state")
 	const settings = "ready_without_controls: false"
-	kill, a := stateOf(t, settings, dir, way.URL())
+	c, a := stateOf(t, settings, dir, way.URL())
 	other := serving(t, "--limit", "5 per 1h", "--store", redis.URL())
 	do := func(s *served, words []string, args ...string) string {
 		t.Helper()
@@ -86,8 +79,8 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 	}
 	holds(a)
 	for range 2 { // the second finds what the first has kept in turn
-		kill()
-		kill, a = stateOf(t, settings, dir, way.URL())
+		c.kill(t)
+		c, a = stateOf(t, settings, dir, way.URL())
 		holds(a)
 		if text := ready(t, a); text != "200 ready, without the store, by the saved documents of the fleet" {
 			t.Errorf("ready: %s", text)

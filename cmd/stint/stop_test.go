@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	ossignal "os/signal"
 	"strings"
 	"syscall"
@@ -49,10 +48,10 @@ func slowUpstream(t *testing.T) (url string, came chan string) {
 }
 
 // stopping runs stint serve before an upstream with these requests under way.
-func stopping(t *testing.T, timeout string, paths ...string) (*exec.Cmd, *served, []net.Conn) {
+func stopping(t *testing.T, timeout string, paths ...string) (*child, *served, []net.Conn) {
 	url, came := slowUpstream(t)
 	file := configured(t, "server: {stop_timeout: "+timeout+"}\nrules: [{name: client, key: client.ip, limits: [100 per 1m]}]\n")
-	c, s := process(t, "--config", file, "--upstream", url, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
+	c, s := process(t, "--config", file, "--upstream", url, "--admin-listen", "off")
 	var conns []net.Conn
 	for _, path := range paths {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.gateway, "http://"))
@@ -76,9 +75,7 @@ func stopping(t *testing.T, timeout string, paths ...string) (*exec.Cmd, *served
 // failure, and one line says what they were.
 func TestServeCutsOff(t *testing.T) {
 	c, s, conns := stopping(t, "300ms", "/slow", "/stream", "/chat")
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	c.signal(t, syscall.SIGTERM)
 	resp, err := http.ReadResponse(bufio.NewReader(conns[0]), nil)
 	if err != nil || resp.StatusCode != 504 {
 		t.Errorf("what had no answer: %v, %v", resp, err)
@@ -93,9 +90,7 @@ func TestServeCutsOff(t *testing.T) {
 		t.Errorf("what was upgraded: %v", err)
 	}
 	await.Until(t, "it tells of them", func() bool { return strings.Contains(s.log.String(), "cut off") })
-	if err := c.Wait(); err != nil {
-		t.Errorf("%v:\n%s", err, s.log)
-	}
+	c.endsWell(t)
 	_, after, _ := strings.Cut(s.log.String(), "cut off")
 	for _, want := range []string{"requests=2 upgraded_connections=1 stop_timeout=300ms", "GET example.com /slow", "GET example.com /stream", "GET example.com /chat"} {
 		if !strings.Contains(after, want) {
@@ -111,23 +106,16 @@ func TestServeCutsOff(t *testing.T) {
 func TestServeStopsAtOnce(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		c, s, _ := stopping(t, "1h", "/slow")
-		if err := c.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		c.signal(t, signal)
 		await.Until(t, "it stops", func() bool { return !listens(s.gateway) })
-		if err := c.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
-		var exit *exec.ExitError
-		err := c.Wait()
-		ended := errors.As(err, &exit)
-		if ended && ossignal.Ignored(signal) { // by the tests, as where a shell has started them in the background, and so by the program
-			ended = exit.ExitCode() == 1
-		} else if ended {
-			ended = exit.Sys().(syscall.WaitStatus).Signal() == signal
+		c.signal(t, signal)
+		state := c.wait(t)
+		ended := state.Sys().(syscall.WaitStatus).Signal() == signal
+		if ossignal.Ignored(signal) { // by the tests, as where a shell has started them in the background, and so by the program
+			ended = state.ExitCode() == 1
 		}
 		if !ended {
-			t.Errorf("after a second %s: %v", signal, err)
+			t.Errorf("after a second %s: %s", signal, state)
 		}
 	}
 }

@@ -96,16 +96,14 @@ func TestSystemdIsTold(t *testing.T) {
 			return "rules: [{name: a, key: client.ip, limits: [" + amount + " per 1h]}]\n"
 		}
 		file := configured(t, rules("1"))
-		c, s := process(t, "--config", file, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+		c, s := process(t, "--config", file)
 		if got := systemd.next(t); got != toldServing {
 			t.Fatalf("at the start: %q", got)
 		}
 		if got := get(t, "GET", s.check+"/readyz"); got != "200 " {
 			t.Errorf("it is told to be ready, and answers %s", got)
 		}
-		if err := c.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		c.signal(t, syscall.SIGHUP)
 		if got := systemd.reload(t); got != toldServing {
 			t.Errorf("after SIGHUP: %q", got)
 		}
@@ -117,12 +115,12 @@ func TestSystemdIsTold(t *testing.T) {
 		}
 		// What a signal asks for is in force when its end is told.
 		put(t, file, rules("40"))
-		_ = c.Process.Signal(syscall.SIGHUP)
+		c.signal(t, syscall.SIGHUP)
 		systemd.reload(t)
 		if code := checked(t, s, `{"client":"192.0.2.1","cost":40}`); code != 200 {
 			t.Errorf("a check that the new rules allow: %d\n%s", code, s.log)
 		}
-		_ = c.Process.Signal(syscall.SIGTERM)
+		c.signal(t, syscall.SIGTERM)
 		told := systemd.next(t)
 		for strings.HasPrefix(told, "RELOADING=1\n") || told == toldServing { // the watcher may have seen the last change, too
 			told = systemd.next(t)
@@ -130,9 +128,7 @@ func TestSystemdIsTold(t *testing.T) {
 		if told != toldStop {
 			t.Errorf("at the stop: %q", told)
 		}
-		if err := c.Wait(); err != nil {
-			t.Errorf("%v\n%s", err, s.log)
-		}
+		c.endsWell(t)
 		if more := systemd.rest(); len(more) > 0 {
 			t.Errorf("after the stop: %q", more)
 		}
@@ -186,18 +182,18 @@ func TestSystemdIsToldByEnvoy(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(dir, "config", "a.yaml"), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]\n")
-	c := program(t, "envoy", "--admin-listen", "off")
-	c.Env = append(c.Env, "RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=config", "REDIS_URL=memory",
+	cmd := program(t, "envoy", "--admin-listen", "off")
+	cmd.Env = append(cmd.Env, "RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=config", "REDIS_URL=memory",
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0")
-	log := followed(t, c)
+	c := launch(t, cmd)
 	if got := systemd.next(t); got != toldServing {
-		t.Fatalf("at the start: %q\n%s", got, log)
+		t.Fatalf("at the start: %q\n%s", got, c.log)
 	}
-	_ = c.Process.Signal(syscall.SIGHUP)
+	c.signal(t, syscall.SIGHUP)
 	if got := systemd.reload(t); got != toldServing {
 		t.Errorf("after SIGHUP: %q", got)
 	}
-	_ = c.Process.Signal(syscall.SIGTERM)
+	c.signal(t, syscall.SIGTERM)
 	if got := systemd.next(t); got != toldStop {
 		t.Errorf("at the stop: %q", got)
 	}
@@ -279,10 +275,8 @@ func TestSystemdSocket(t *testing.T) {
 					t.Errorf("request %d: %d, want %d", i, resp.StatusCode, want)
 				}
 			}
-			_ = c.Process.Signal(syscall.SIGTERM)
-			if err := c.Wait(); err != nil {
-				t.Errorf("%v\n%s", err, s.log)
-			}
+			c.signal(t, syscall.SIGTERM)
+			c.endsWell(t)
 		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/stintdev/stint/internal/await"
@@ -53,7 +51,9 @@ func TestRollingUpgrade(t *testing.T) {
 		if isOld {
 			c = exec.Command(old, args...)
 		}
-		return processOf(t, c)
+		_, s := started(t, c)
+		stopsAtEnd(t, s.stop, s.log)
+		return s
 	}
 	u := &upgrade{T: t, allowed: map[string]int{}}
 	defer u.tellAfterFailure()
@@ -206,31 +206,4 @@ func buildOld(t *testing.T) string {
 		t.Fatalf("go build: %v: %s", err, out)
 	}
 	return program
-}
-
-// processOf runs stint serve as a process of its own until the test ends.
-func processOf(t *testing.T, c *exec.Cmd) *served {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Stderr = w
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	s := &served{log: follow(r)}
-	s.stop = sync.OnceValue(func() int {
-		_ = c.Process.Signal(syscall.SIGTERM)
-		_ = c.Wait()
-		return c.ProcessState.ExitCode()
-	})
-	t.Cleanup(func() {
-		if code := s.stop(); code != 0 {
-			t.Errorf("exit %d:\n%s", code, s.log)
-		}
-	})
-	s.await(t)
-	return s
 }
