@@ -131,6 +131,25 @@ func TestTrustedTokens(t *testing.T) {
 	}
 }
 
+// The token of a request that a trusted proxy asks about is believed, although its client is none.
+func TestTrustedTokensOfAuthorize(t *testing.T) {
+	part := base64.RawURLEncoding.EncodeToString
+	s := bearing(t, config.JWT{Trusted: true, Header: "x-token"})
+	r := httptest.NewRequest("GET", "/v1/authorize", nil)
+	r.RemoteAddr = "198.51.100.1:1"
+	for name, value := range map[string]string{
+		"X-Original-Method": "GET", "X-Original-Uri": "/", "X-Forwarded-For": "203.0.113.1",
+		"X-Token": part([]byte(`{"alg":"RS256"}`)) + "." + part([]byte(`{"sub":"ann"}`)) + ".c2ln",
+	} {
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	s.Check().ServeHTTP(w, r)
+	if spent := whoSpent(t, s); w.Code != http.StatusOK || spent != "ann" {
+		t.Errorf("%d, counted by %q: %s", w.Code, spent, w.Body)
+	}
+}
+
 // whoSpent is ann if a unit of hers was taken, else nobody.
 func whoSpent(t *testing.T, s *Server) string {
 	t.Helper()
