@@ -175,3 +175,52 @@ func TestImports(t *testing.T) {
 		}
 	}
 }
+
+var (
+	atStart = regexp.MustCompile(`(?m)^import (?:[^'"]*? from )?'(\.[^']+)'`)
+	later   = regexp.MustCompile(`\bimport\('(\.[^']+)'\)`)
+)
+
+// imported are the files that each script imports in one of these ways.
+func imported(scripts map[string]string, ways ...*regexp.Regexp) map[string][]string {
+	all := map[string][]string{}
+	for name, text := range scripts {
+		for _, way := range ways {
+			for _, m := range way.FindAllStringSubmatch(text, -1) {
+				all[name] = append(all[name], filepath.Join(filepath.Dir(name), m[1]))
+			}
+		}
+	}
+	return all
+}
+
+// TestNoCircles checks that no module imports itself by way of others. A module of a circle may
+// run before one that it imports, and which one comes first depends on the page that is opened.
+func TestNoCircles(t *testing.T) {
+	all := scripts(t)
+	imports := imported(all, atStart, later)
+	word := regexp.MustCompile(`(?m)^import\b|\bimport\(`)
+	for name, text := range all {
+		if n := len(word.FindAllString(text, -1)); n != len(imports[name]) {
+			t.Errorf("%s has %d imports, and this test reads %d", name, n, len(imports[name]))
+		}
+	}
+	done := map[string]bool{}
+	var visit func(name string, way []string)
+	visit = func(name string, way []string) {
+		if i := slices.Index(way, name); i >= 0 {
+			t.Errorf("a circle of imports: %s", strings.Join(append(way[i:], name), " → "))
+			return
+		}
+		if done[name] {
+			return
+		}
+		for _, next := range imports[name] {
+			visit(next, append(slices.Clone(way), name))
+		}
+		done[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(imports)) {
+		visit(name, nil)
+	}
+}

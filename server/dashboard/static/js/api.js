@@ -75,3 +75,6 @@ export function query(values) {
 
 // given is an object without its empty texts, as the API wants it.
 export const given = (values) => Object.fromEntries(Object.entries(values).filter(([, v]) => v !== '' && v !== undefined && v !== null));
+
+// namesOf are the names of the rules in force.
+export const namesOf = async (signal) => (await get('v1/rules', { signal })).rules.map((r) => r.name);

@@ -1,10 +1,12 @@
 // Starts the page, and shows the part of it that the fragment of the URL names, such as
 // #/rules?rule=login.
+import { onSignedOut } from './api.js';
 import { put, h } from './dom.js';
 import { onLive, start } from './live.js';
 import { empty, problemBox } from './parts.js';
 import { load, onSession } from './session.js';
 import { names, shell } from './shell.js';
+import { askToken } from './signin.js';
 import { t } from './text.js';
 import { overview } from './pages/overview.js';
 
@@ -112,6 +114,7 @@ window.addEventListener('unhandledrejection', (event) => {
   if (event.reason?.name === 'AbortError') event.preventDefault();
 });
 
+onSignedOut(askToken);
 onSession(() => {
   render();
   start();

@@ -110,6 +110,21 @@ export function sums(outcomes) {
   return { all, refused, share: all > 0 ? refused / all : 0 };
 }
 
+// totals are all and the refused requests of each step of a series.
+export function totals(series) {
+  const n = Math.max(0, ...Object.values(series.outcomes).map((v) => v.length));
+  const all = new Array(n).fill(0);
+  const refused = new Array(n).fill(0);
+  for (const [name, values] of Object.entries(series.outcomes)) {
+    values.forEach((v, i) => {
+      const at = n - values.length + i;
+      all[at] += v;
+      if (name !== 'allowed' && name !== 'beside') refused[at] += v;
+    });
+  }
+  return [all, refused];
+}
+
 // spark is a small line of values, the oldest first, and of refusals below it.
 export function spark(all, refused, label) {
   const width = 120;

@@ -1,5 +1,5 @@
 // The bans, by hand and by penalty, with the lists and overrides in tabs beside them.
-import { call, get, given, post, query } from '../api.js';
+import { call, get, given, namesOf, post, query } from '../api.js';
 import { ask, done, reason, term } from '../dialog.js';
 import { h, put, setText } from '../dom.js';
 import { count, keyText, readKey, span, time, until } from '../format.js';
@@ -7,7 +7,6 @@ import { empty, link, localNote, panel, pill, tabs, writeButton } from '../parts
 import { table } from '../table.js';
 import { t } from '../text.js';
 import { list, overrides } from './entries.js';
-import { namesOf } from './rules.js';
 
 // A list may be long, and the store walks through it. Changes by hand show at once.
 const pause = 20_000; // ms

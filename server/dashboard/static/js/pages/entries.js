@@ -1,12 +1,11 @@
 // Entries that were added at run time: overrides, and those of the safelist and blocklist.
-import { call, get, given, post, query } from '../api.js';
+import { call, get, given, namesOf, post, query } from '../api.js';
 import { ask, done, reason, term } from '../dialog.js';
 import { h, put } from '../dom.js';
 import { exact, keyText, readKey, until } from '../format.js';
 import { code, empty, link, panel, pill, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { t } from '../text.js';
-import { namesOf } from './rules.js';
 
 // left is a column with the time until an entry ends.
 export const left = () => ({

@@ -1,5 +1,5 @@
 // Find a key: what it has used of each limit, live, its history, and what to do about it.
-import { call, get, given, post, query } from '../api.js';
+import { call, get, given, namesOf, post, query } from '../api.js';
 import { ask, done, reason, say, term } from '../dialog.js';
 import { h, put } from '../dom.js';
 import { count, exact, keyText, readKey, span, until } from '../format.js';
@@ -10,7 +10,6 @@ import { overrideDialog } from './entries.js';
 import { gauge } from './gauges.js';
 import { history } from './history.js';
 import { holders } from './holders.js';
-import { namesOf } from './rules.js';
 
 export async function keys(ctx) {
   const wanted = { rule: ctx.params.get('rule') || '', key: ctx.params.get('key') || '', tier: ctx.params.get('tier') || '' };

@@ -1,5 +1,5 @@
 // Who is refused most, uses most, or violates most.
-import { get, given, query } from '../api.js';
+import { get, given, namesOf, query } from '../api.js';
 import { h, put, setText } from '../dom.js';
 import { count, keyText, percent } from '../format.js';
 import { button, empty, href, link, panel, pill, segments, select, share, writeButton } from '../parts.js';
@@ -7,7 +7,6 @@ import { table } from '../table.js';
 import { t } from '../text.js';
 import { banDialog, lift } from './bans.js';
 import { history } from './history.js';
-import { namesOf } from './rules.js';
 
 const kinds = ['keys', 'rules', 'paths', 'clients'];
 const orders = ['refusals', 'use', 'violations'];

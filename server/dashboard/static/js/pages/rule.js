@@ -3,13 +3,12 @@ import { get, query } from '../api.js';
 import { timeChart } from '../chart.js';
 import { h, put, setText } from '../dom.js';
 import { count, keyText, rate, rateTick } from '../format.js';
-import { code, empty, facts, href, link, panel, pill, problemBox, segments, writeButton } from '../parts.js';
-import { canWrite } from '../session.js';
+import { code, empty, facts, href, link, panel, totals, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { t } from '../text.js';
 import { overrideTable } from './entries.js';
 import { history } from './history.js';
-import { setMode, totals } from './rules.js';
+import { modeSwitch } from './mode.js';
 
 export async function rule(ctx, name) {
   const body = h('div', { class: 'stack' });
@@ -71,15 +70,6 @@ export async function rule(ctx, name) {
   }, trouble);
   ctx.every(10_000, async () => keys.set((await get('v1/offenders' + query({ rule: name, limit: 10 }), { signal: ctx.signal })).offenders), trouble);
   ctx.every(30_000, async () => overrides.set((await get('v1/overrides', { signal: ctx.signal })).overrides.filter((o) => o.rule === name)), trouble);
-}
-
-function modeSwitch(name, sw, changed) {
-  const options = ['enforce', 'shadow', 'off'].map((m) => [m, t(`mode.${m}`)]);
-  const set = async (m) => (await setMode(name, m).catch(problemBox)) && changed();
-  if (!canWrite()) return pill(t(`mode.${sw.now}`));
-  return h('div', { class: 'buttons' },
-    sw.set !== null ? writeButton('mode-file', t('mode.file', { mode: t(`mode.${sw.file}`) }), () => set('file'), { class: 'plain' }) : null,
-    segments(t('rules.mode.of', { name }), options, sw.now, set, { name: 'mode' }));
 }
 
 function worst(name) {

@@ -3,11 +3,11 @@ import { call, get, query } from '../api.js';
 import { ask, done, reason } from '../dialog.js';
 import { h, put } from '../dom.js';
 import { rate } from '../format.js';
-import { empty, link, pill, select, spark, tabs, writeButton } from '../parts.js';
-import { canWrite } from '../session.js';
+import { empty, link, pill, spark, tabs, totals, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { t } from '../text.js';
 import { editor } from './editor.js';
+import { modeMenu } from './mode.js';
 import { rule } from './rule.js';
 import { versions } from './versions.js';
 
@@ -84,51 +84,6 @@ function list(ctx) {
   });
 }
 
-// totals are all and the refused requests of each step of a series.
-export function totals(series) {
-  const n = Math.max(0, ...Object.values(series.outcomes).map((v) => v.length));
-  const all = new Array(n).fill(0);
-  const refused = new Array(n).fill(0);
-  for (const [name, values] of Object.entries(series.outcomes)) {
-    values.forEach((v, i) => {
-      const at = n - values.length + i;
-      all[at] += v;
-      if (name !== 'allowed' && name !== 'beside') refused[at] += v;
-    });
-  }
-  return [all, refused];
-}
-
-// modeMenu shows the mode of a rule, and changes it.
-export function modeMenu(r, changed) {
-  const kind = { enforce: '', shadow: 'warn', off: 'bad' }[r.mode.now];
-  if (!canWrite()) return pill(t(`mode.${r.mode.now}`), kind);
-  const options = ['enforce', 'shadow', 'off'].map((m) => [m, t(`mode.${m}`)]);
-  if (r.mode.set !== null) options.push(['file', t('mode.file', { mode: t(`mode.${r.mode.file}`) })]);
-  const menu = select(t('rules.mode.of', { name: r.name }), options, r.mode.now, async () => {
-    const wanted = menu.value;
-    menu.value = r.mode.now;
-    if (await setMode(r.name, wanted)) changed();
-  }, { class: `mode ${kind}`, testid: `mode-${r.name}` });
-  return menu;
-}
-
-// setMode asks before it changes the mode of a rule; "file" is that of the file.
-export function setMode(name, mode) {
-  return ask({
-    title: mode === 'file' ? t('rules.setmode.file', { name }) : t('rules.setmode', { name, mode: t(`mode.${mode}`) }),
-    body: h('p', { class: 'muted' }, t(`mode.${mode}.text`)),
-    fields: [reason()],
-    submit: t('set'),
-    danger: mode === 'off',
-    run: async (v) => {
-      const answer = await call('PATCH', 'v1/switches', { rules: { [name]: mode === 'file' ? null : mode }, reason: v.reason });
-      done(t('rules.setmode.done', { name }), answer);
-      return true;
-    },
-  });
-}
-
 function killSwitch(switches, changed) {
   const on = switches.enabled.now;
   const turn = async () => {
@@ -149,6 +104,3 @@ function killSwitch(switches, changed) {
     on ? pill(t('kill.is.on'), 'good') : pill(t('kill.is.off'), 'bad'),
     writeButton(on ? 'kill' : 'unkill', on ? t('kill.off') : t('kill.on'), turn, { class: on ? 'danger' : 'primary' }));
 }
-
-// namesOf are the names of the rules in force.
-export const namesOf = async (signal) => (await get('v1/rules', { signal })).rules.map((r) => r.name);
