@@ -136,7 +136,7 @@ func TestScripts(t *testing.T) {
 // the styles load nothing else.
 func TestImports(t *testing.T) {
 	all := scripts(t)
-	from := regexp.MustCompile(`(?s)import (?:\{([^}]*)\} from |(\w+) from )?\(?'(\.[^']+)'`)
+	from := regexp.MustCompile(`(?s)import ?(?:\{([^}]*)\} from |(\w+) from )?\(?'(\.[^']+)'`)
 	for name, text := range all {
 		for _, m := range from.FindAllStringSubmatch(text, -1) {
 			target := filepath.Join(filepath.Dir(name), m[3])
@@ -222,5 +222,33 @@ func TestNoCircles(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(imports)) {
 		visit(name, nil)
+	}
+}
+
+// TestPreloads checks that index.html names the modules that main.js needs to start, so that the
+// browser asks for all of them at once and for no other.
+func TestPreloads(t *testing.T) {
+	const first = "static/js/main.js"
+	imports := imported(scripts(t), atStart)
+	needed := []string{first}
+	for i := 0; i < len(needed); i++ {
+		for _, next := range imports[needed[i]] {
+			if !slices.Contains(needed, next) {
+				needed = append(needed, next)
+			}
+		}
+	}
+	page, err := os.ReadFile("static/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := []string{first}
+	for _, m := range regexp.MustCompile(`<link rel="modulepreload" href="([^"]+)">`).FindAllStringSubmatch(string(page), -1) {
+		named = append(named, m[1])
+	}
+	slices.Sort(needed)
+	slices.Sort(named)
+	if !slices.Equal(named, needed) {
+		t.Errorf("index.html preloads\n%q\nand main.js needs\n%q", named, needed)
 	}
 }
