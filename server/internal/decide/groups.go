@@ -27,12 +27,10 @@ func (g *Group) holds() bool {
 	return slices.ContainsFunc(g.Request.Asks, func(a stint.Ask) bool { return isHeld(&a) })
 }
 
-// mayHold reports whether the store may have allowed g: it was asked, and did not refuse.
+// mayHold reports whether the store has allowed g, or may have: a rule in shadow mode that it was asked about
+// may be allowed without an answer.
 func (g *Group) mayHold() bool {
-	if g.Answer.Err != nil {
-		return g.Answer.Err != ErrNotAskedNow
-	}
-	return g.Answer.Allowed
+	return g.allowed() || g.InShadow() && g.Answer.Err != nil && g.Answer.Err != ErrNotAskedNow
 }
 
 // allowed reports whether the store has allowed g, so that its units are taken.

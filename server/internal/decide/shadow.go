@@ -219,7 +219,7 @@ func (t *Request) heldInShadow() (calls []stint.HoldCall) {
 func (t *Request) EachHeld(f func(a *stint.Ask, by stint.Source, shadow bool)) {
 	for i := range t.Groups {
 		g := &t.Groups[i]
-		if !g.mayHold() || !g.InShadow() && !g.allowed() {
+		if !g.mayHold() {
 			continue
 		}
 		for j := range g.Request.Asks {
