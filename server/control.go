@@ -113,7 +113,7 @@ func newAudit(s *Server) *admin.Audit {
 }
 
 // Rules returns the rules in force, including changes made at run time.
-func (s *Server) Rules() *rules.Set { return s.set.Load().Set.Set }
+func (s *Server) Rules() *rules.Set { return s.door.Rules() }
 
 // SetRules puts the rules of a file in force, for every request from now on. Counts stay if the rule's name
 // and the limit's algorithm, period and sub-windows are unchanged; metrics stay if the rule's name is
@@ -130,11 +130,7 @@ func (s *Server) RulesRefused(err error) { s.control.RefuseFile(err) }
 
 // installed makes set the current one. It is not called concurrently.
 func (s *Server) installed(set *rules.Set) {
-	before := s.set.Load()
-	s.set.Store(s.watch.Install(set, before))
-	if before != nil {
-		s.watch.Metrics.Forget(before.Set.Set, set)
-	}
+	s.watch.Install(set)
 	s.store.Fleet.ForgetDenials() // under the new set, refusals may have other numbers
 }
 

@@ -50,7 +50,7 @@ type Calls = door.Calls
 // newDecider returns what decides.
 func newDecider(s *Server) *decide.Decider {
 	o := decide.Options{
-		Set:        func() *decide.Set { return &s.set.Load().Set },
+		Set:        func() *decide.Set { return &s.watch.Current().Set },
 		Limiter:    s.store.Layered,
 		Unlayered:  s.store.Limiter,
 		Fleet:      s.store.Fleet,

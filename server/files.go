@@ -55,7 +55,7 @@ func (s *Server) Open() error {
 		}
 		opened = append(opened, file)
 	}
-	for _, a := range [...]*auth.Authenticator{s.admin.callers, s.check.Callers} {
+	for _, a := range [...]*auth.Authenticator{s.admin.callers, s.door.Callers} {
 		if err := a.ReadTokens(); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (s *Server) reloadFiles(asked bool) {
 		reload func(asked bool) (changed bool, err error)
 	}{
 		{"tokens", s.admin.callers.Reload},
-		{"tokens of the check API", s.check.Callers.Reload},
+		{"tokens of the check API", s.door.Callers.Reload},
 		{"secrets", s.files.secrets.reload},
 		{"keys of tokens", s.claims.Reload},
 		{"headers for traces", s.watch.Tracing.Reload},

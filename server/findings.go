@@ -12,7 +12,7 @@ import (
 // rules in force, and while these have been in force.
 func (s *Server) Findings() []rules.Finding {
 	controls := s.control.Findings()
-	set := s.set.Load()
+	set := s.watch.Current()
 	var beside []rules.Finding
 	if s.found != nil {
 		beside = s.found()

@@ -15,7 +15,7 @@ import (
 // The package grows no further: it assembles, and what decides, watches and answers moves into rooms of
 // its own. A change that lowers a number lowers it here, too.
 func TestHouse(t *testing.T) {
-	const files, methods, fields = 20, 39, 25
+	const files, methods, fields = 20, 39, 24
 	all, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)

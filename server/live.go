@@ -9,7 +9,7 @@ import (
 // newLive returns the live numbers of this server.
 func newLive(s *Server, c *Config) *live.Live {
 	o := live.Options{
-		ID: s.id, Host: hostname(), Program: c.Program, Count: s.watch.Metrics.Counts(s.set.Load), State: s.liveState,
+		ID: s.id, Host: hostname(), Program: c.Program, Count: s.watch.Metrics.Counts(s.watch.Current), State: s.liveState,
 		Failed: func(err error) {
 			s.watch.Sampled.Failure("the fleet's live numbers cannot be exchanged; this instance shows its own", err)
 		},
@@ -23,7 +23,7 @@ func newLive(s *Server, c *Config) *live.Live {
 func (s *Server) liveState() live.State {
 	s.store.NoticeHolds()
 	version, manual := s.control.Changes()
-	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.watch.Bans.Running(), Firing: s.alerts.Firing(), Down: s.store.Down(), Holds: s.set.Load().HoldsNow()}
+	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.watch.Bans.Running(), Firing: s.alerts.Firing(), Down: s.store.Down(), Holds: s.watch.Current().HoldsNow()}
 	if s.store.Fleet.IsLayered() {
 		state.Breaker, state.Instances = s.store.Fleet.State().String(), s.store.Fleet.Live()
 		if s.StoreError() != nil {

@@ -79,9 +79,8 @@ type Config struct {
 type Server struct {
 	settings config.Settings
 
-	// Decisions: the rules, and this instance's part in them.
-	set     atomic.Pointer[watch.Served]
-	control *control.Control // the source of set
+	// The rules, which are in watch, and this instance's part in them.
+	control *control.Control // the source of rules
 	own     rules.Instance   // this instance's values for expressions
 	claims  *claims.Reader   // nil: tokens of clients are not read
 
@@ -158,15 +157,15 @@ func New(c Config) *Server {
 	})
 	s.watch.Metrics.Registry.MustRegister(liveCollector{s}, findingsCollector(s.Findings))
 	s.door = &door.Door{
-		Settings: &s.settings, Watch: s.watch, Served: s.set.Load,
+		Settings: &s.settings, Watch: s.watch, Callers: auth.ForCheck(&s.settings), Calls: c.Calls,
 	}
 	s.errorLog = stdlog.New(s.watch.Sampled, "", 0)
 	s.admin.callers = auth.ForAdmin(&s.settings.Admin, s.door.ClientKey)
-	s.check = &check.API{Door: s.door, Callers: auth.ForCheck(&s.settings), Calls: c.Calls}
-	s.gateway = gateway.New(s.door, gateway.Options{Callers: s.check.Callers, AccessLog: accessLog, ErrorLog: s.errorLog})
+	s.check = &check.API{Door: s.door}
+	s.gateway = gateway.New(s.door, gateway.Options{AccessLog: accessLog, ErrorLog: s.errorLog})
 	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
 	s.watch.Tracing, s.files.tracesWrong = newTracing(s, &c)
-	s.store = storage.New(c.Limiter, &s.settings, &s.footprint, s.watch, func(l *stint.Limit, err error) { s.set.Load().Lost(l, err) })
+	s.store = storage.New(c.Limiter, &s.settings, &s.footprint, s.watch, func(l *stint.Limit, err error) { s.watch.Current().Lost(l, err) })
 	s.door.Admission = door.NewAdmission(&s.settings, s.door.ClientOf, s.watch.Metrics, s.watch.Sampled)
 	s.door.Decider = newDecider(s)
 	s.files.certificates.watch = s.watch
@@ -192,7 +191,7 @@ func New(c Config) *Server {
 	s.control = newControl(s, &c)
 	s.offenders = newOffenders(s)
 	keys := &lookup.Lookup{Limiter: s.store.Limiter, Fleet: s.store.Fleet, Local: s.store.Local, Down: s.store.Err, Probe: s.store.Decides}
-	s.explainer = &dry.Explainer{Door: s.door, Lookup: keys, Calls: s.check.Calls, Claims: s.claims, Routed: s.routed}
+	s.explainer = &dry.Explainer{Door: s.door, Lookup: keys, Claims: s.claims, Routed: s.routed}
 	s.previewer = dry.NewPreviewer(s.door, recorder, func() rules.Controls { return s.control.Status().Controls })
 	s.live = newLive(s, &c)
 	s.alerts = newAlerts(s)
@@ -212,7 +211,7 @@ func (s *Server) Close() {
 		}
 		s.control.Close()
 		s.admin.audit.Trail.Close()
-		s.watch.Refusals.FlushAll(s.set.Load())
+		s.watch.Refusals.FlushAll(s.watch.Current())
 		s.watch.Tracing.Close()
 		s.gateway.Transports.CloseIdle()
 		if s.store.Closes != nil {

@@ -29,12 +29,7 @@ const (
 var errManyChecks = errors.New("more than 1,000 checks in one request")
 
 // API answers the calls of the check API. It may be used from many goroutines at once.
-type API struct {
-	*door.Door
-	Callers *auth.Authenticator
-	// Calls is how calls of Envoy's service are decided.
-	Calls door.Calls
-}
+type API struct{ *door.Door }
 
 // Checks answers POST /v1/check.
 func (api *API) Checks() http.Handler {

@@ -39,7 +39,7 @@ func (api *API) endHolds(action stint.HoldAction) http.Handler {
 		ctx, cancel := decide.Outliving(r.Context())
 		defer cancel()
 		api.Decider.Hold(ctx, time.Time{}, e.calls)
-		e.count(api.Served())
+		e.count(api.Watch.Current())
 		if several {
 			api.answerEnds(w, r, &e)
 			return

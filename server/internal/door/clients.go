@@ -38,7 +38,7 @@ func (d *Door) BelievesCaller(r *http.Request) bool { return d.Clients().Believe
 // Notice finds a proxy that is missing in trusted_proxies. It is logged once for each set of
 // rules.
 func (d *Door) Notice(r *http.Request) {
-	set := d.Served()
+	set := d.Watch.Current()
 	if len(set.TrustedProxies) > 0 {
 		return
 	}

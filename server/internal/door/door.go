@@ -23,8 +23,10 @@ type Door struct {
 	Watch     *watch.Watch
 	Decider   *decide.Decider
 	Admission *Admission
-	// Served returns the rules in force.
-	Served func() *watch.Served
+	// Callers says who may use the check API, and who may ask about requests.
+	Callers *auth.Authenticator
+	// Calls is how calls of Envoy's service are decided.
+	Calls Calls
 	// TrustedClaims means that tokens are not verified here.
 	TrustedClaims bool
 	// CutOff counts what a stop cuts off.
@@ -32,7 +34,7 @@ type Door struct {
 }
 
 // Rules are the rules in force.
-func (d *Door) Rules() *rules.Set { return d.Served().Set.Set }
+func (d *Door) Rules() *rules.Set { return d.Watch.Current().Set.Set }
 
 // Decide decides requests that arrived together, and traces that; see decide.Decider.Decide.
 func (d *Door) Decide(ctx context.Context, all []decide.Request, at time.Time, shadows bool) {

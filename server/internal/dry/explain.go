@@ -39,8 +39,6 @@ type explainedRule struct {
 type Explainer struct {
 	*door.Door
 	Lookup *lookup.Lookup
-	// Calls is how calls of Envoy's service are decided.
-	Calls door.Calls
 	// Claims reads tokens of clients; nil: nobody does.
 	Claims *claims.Reader
 	// Routed returns a request as the gateway sees it.

@@ -15,7 +15,6 @@ import (
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/cors"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/door"
@@ -35,8 +34,6 @@ type Gateway struct {
 
 // Options are the parts of a Gateway beside its Door.
 type Options struct {
-	// Callers says who may ask about requests.
-	Callers   *auth.Authenticator
 	AccessLog *slog.Logger
 	// ErrorLog receives what net/http says.
 	ErrorLog *log.Logger
@@ -153,7 +150,7 @@ func (g *Gateway) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit
 	a := g.Answer(t)
 	if t.Allowed {
 		if x.prompt != (rules.Prompt{}) && x.endpoint.UsesTokens() {
-			g.Served().TakesRoute(g.Settings, x.route, t.Rules)
+			g.Watch.Current().TakesRoute(g.Settings, x.route, t.Rules)
 		}
 		g.settlesAtEnd(x, r, t, &a)
 	}

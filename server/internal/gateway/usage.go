@@ -12,9 +12,9 @@ import (
 	"github.com/stintdev/stint/server/rules"
 )
 
-// settlesAtEnd settles r's holds when it ends, if t let it pass.
+// settlesAtEnd settles the holds of r, which t let pass, when it ends.
 func (g *Gateway) settlesAtEnd(x *exchange, r *http.Request, t *decide.Request, a *httplimit.Answer) {
-	if x == nil || !t.Allowed || !x.settlement.Holds && len(x.settlement.Spared) == 0 {
+	if !x.settlement.Holds && len(x.settlement.Spared) == 0 {
 		return
 	}
 	for _, rule := range t.Rules {
@@ -52,7 +52,7 @@ func (g *Gateway) resultOf(x *exchange, r *http.Request, resp *httplimit.Respons
 		Failed:   func(err error) { g.Watch.Sampled.Failure("the cost of a request cannot be computed", err) },
 		Store:    g.Decider.Limiter.Store,
 		Unknown: func(rule *rules.Rule) {
-			g.Served().UnknownEndpoint(rule, x.endpoint, r.Method, x.target.RawPath)
+			g.Watch.Current().UnknownEndpoint(rule, x.endpoint, r.Method, x.target.RawPath)
 		},
 	}
 	how.Unzipped, how.Events = resp.Passed()

@@ -22,10 +22,10 @@ func usageCases(t testing.TB) map[string]func() {
 			t.Fatal(err)
 		}
 		w := New(Options{Log: slog.New(slog.DiscardHandler)})
-		served := w.Install(set, nil)
+		w.Install(set)
 		rule := set.Rules[0]
 		of := usageWatcher{alerts: alerts.New(alerts.Options{Rules: func() *rules.Set { return set }, Now: time.Now})}
-		e := event{Event: decide.Event{Request: &decide.Request{Verdict: decide.Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}}, set: served}
+		e := event{Event: decide.Event{Request: &decide.Request{Verdict: decide.Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}}, set: w.Current()}
 		cases[name] = func() { of.decided(t.Context(), e) }
 		cases[name]()
 	}

@@ -19,10 +19,12 @@ type noticed struct {
 	found             []rules.Finding // at most one for each code, or for each code and rule
 }
 
-func (n *noticed) add(f rules.Finding) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.found = append(n.found, f)
+// found logs a finding, about what args say.
+func (c *Served) found(f rules.Finding, args ...any) {
+	c.watch.Log.Warn(f.Text, append([]any{"code", f.Code}, args...)...)
+	c.noticed.mu.Lock()
+	defer c.noticed.mu.Unlock()
+	c.noticed.found = append(c.noticed.found, f)
 }
 
 // Forwarded finds a proxy that is missing in trusted_proxies: a request from this address has a header that is
@@ -34,8 +36,7 @@ func (c *Served) Forwarded(from, header string) {
 func (c *Served) foundForwarded(from, header string) {
 	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests have " + header + ", which is ignored because trusted_proxies is empty: " +
 		"if your proxy sets it, all its clients count as one; add the proxy to trusted_proxies"}
-	c.watch.Log.Warn(f.Text, "code", f.Code, "address", c.watch.Privacy.shownAddress(from))
-	c.noticed.add(f)
+	c.found(f, "address", c.watch.Privacy.shownAddress(from))
 }
 
 // Unheld is for decide.Watcher: it finds a rule with held limits that met a request that holds nothing, because
@@ -51,8 +52,7 @@ func (c *Served) foundUnheld(r *rules.Rule, l *stint.Limit) {
 	}
 	f := rules.Finding{Code: rules.CodeNoEnd, Text: fmt.Sprintf("rule %q got a request whose end Stint cannot see, so %s is not held: %s; "+
 		"send such requests through the gateway, or use checks with hold and settle", r.Name, l.Terms(), does)}
-	c.watch.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
-	c.noticed.add(f)
+	c.found(f, "rule", r.Name)
 }
 
 // TakesRoute finds rules with tokens that apply to a request whose route gives up before its client does. If
@@ -69,8 +69,7 @@ func (c *Served) TakesRoute(s *config.Settings, route *config.Route, all []*rule
 			continue
 		}
 		f := s.Impatient(rule, route)
-		c.watch.Log.Warn(f.Text, "code", f.Code, "rule", rule.Name)
-		c.noticed.add(f)
+		c.found(f, "rule", rule.Name)
 	}
 }
 
@@ -82,8 +81,7 @@ func (c *Served) foundUnread(r *rules.Rule) {
 	}
 	f := rules.Finding{Code: rules.CodeNoCost, Text: fmt.Sprintf("rule %q: none of %d responses had the cost of its request where %s expects it, so unsettled decides; "+
 		"compare a response of the upstream with the rule", r.Name, unreadResponses, where)}
-	c.watch.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
-	c.watch.current.Load().noticed.add(f) // the rules may be others by now
+	c.watch.Current().found(f, "rule", r.Name) // the rules may be others by now
 }
 
 // maxEndpoints bounds the unknown endpoints that are found: clients choose paths.
@@ -111,8 +109,7 @@ func (c *Served) UnknownEndpoint(r *rules.Rule, e rules.Endpoint, method, path s
 	}
 	f := rules.Finding{Code: rules.CodeEndpoint, Text: fmt.Sprintf("rule %q got a request to %s %s, %s: it was charged the response's usage, or the estimate of one request; "+
 		"give such requests their own rule with a cost, or block them", r.Name, Shown(method), Shown(path), why)}
-	c.watch.Log.Warn(f.Text, "code", f.Code, "rule", r.Name)
-	n.add(f)
+	c.found(f, "rule", r.Name)
 }
 
 // Found returns what was found while c was in force.

@@ -23,7 +23,8 @@ rules:
 		t.Fatal(err)
 	}
 	w := New(Options{Log: slog.New(slog.DiscardHandler)})
-	return w, w.Install(set, nil)
+	w.Install(set)
+	return w, w.Current()
 }
 
 // Counting a request costs no allocation, whatever became of it.

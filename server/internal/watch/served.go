@@ -86,19 +86,26 @@ type ruleCounter struct {
 	lines     ruleLines                      // of the log
 }
 
-// Install makes set ready to be served. The series of its rules start at 0 and not with the first
+// Install puts set in force. The series of its rules start at 0 and not with the first
 // request, because Prometheus sees no increase in a series that appears as 1. The series of a
 // rule whose name was served before go on.
 //
-// before was served until now; nil: nothing was. Those of its rules that have decided something keep their
-// series, which would otherwise seem to start again.
-func (w *Watch) Install(set *rules.Set, before *Served) *Served {
+// It is not called concurrently.
+func (w *Watch) Install(set *rules.Set) {
+	before := w.current.Load()
 	now := w.Metrics.serve(set, before)
 	now.watch, now.Watcher = w, now
 	w.current.Store(now)
-	return now
+	if before != nil {
+		w.Metrics.forget(before.Set.Set, set)
+	}
 }
 
+// Current is what Install has put in force; nil: nothing is.
+func (w *Watch) Current() *Served { return w.current.Load() }
+
+// serve makes the counters of set. before was in force until now; nil: nothing was. Those of its rules that
+// have decided something keep their series, which would otherwise seem to start again.
 func (m *Metrics) serve(set *rules.Set, before *Served) *Served {
 	all, holds := ruleCounters{rules: make(map[*rules.Rule]*ruleCounter, len(set.Rules))}, holdsByName{}
 	late := map[string]*rules.Rule{}
@@ -158,11 +165,11 @@ func (m *Metrics) counter(r *rules.Rule) *ruleCounter {
 	return c
 }
 
-// Forget removes the series of the rules in before whose names are not in now. Otherwise the metrics of a
+// forget removes the series of the rules in before whose names are not in now. Otherwise the metrics of a
 // program that names rules after days or deployments would grow without bound. Requests that a removed rule
 // still decides are not counted. A rule that changes its mode keeps its counts, so that a switch resets
 // nothing.
-func (m *Metrics) Forget(before, now *rules.Set) {
+func (m *Metrics) forget(before, now *rules.Set) {
 	kept := make(map[string]bool, len(now.Rules))
 	for _, r := range now.Rules {
 		kept[r.Name] = true

@@ -59,7 +59,7 @@ type Watch struct {
 	Bans     Bans
 	Tracing  *Tracing // nil: no spans are made
 	watchers []watcher
-	current  atomic.Pointer[Served] // the last that was installed
+	current  atomic.Pointer[Served]
 }
 
 // Options are the settings of a Watch.
