@@ -25,11 +25,23 @@ type Compiler struct {
 	source    int // bytes of expressions that may still come
 	constants int // bytes that constant parts may still come to
 	steps     int // steps of patterns that may still come
+	compiled  map[typed]compiled
+}
+
+type typed struct {
+	source string
+	as     *Type
+}
+
+// compiled is an Expression, and what it takes of the bounds.
+type compiled struct {
+	*Expression
+	constants, steps int
 }
 
 // NewCompiler is a Compiler that stops when ctx ends.
 func NewCompiler(ctx context.Context) *Compiler {
-	return &Compiler{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns}
+	return &Compiler{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns, compiled: map[typed]compiled{}}
 }
 
 // Err says why nothing more is compiled: it wraps the cause of the context's end. nil: compiling goes on.
@@ -79,30 +91,63 @@ func fitsKey(t *cel.Type) bool {
 	return fitsPart(t)
 }
 
-// Compile compiles an expression of a type. It returns nil where there are problems.
+// Compile compiles an expression of a type. It returns nil where there are problems, and one Expression for
+// equal ones, as rules often have the same key.
 func (c *Compiler) Compile(source string, want *Type) (*Expression, []Problem) {
 	if text := c.tooLong(source); text != "" {
 		return nil, []Problem{{0, text}}
 	}
+	e, known := c.compiled[typed{source, want}]
+	if !known {
+		var problems []Problem
+		if e, problems = c.compile(source, want); problems != nil {
+			return nil, problems
+		}
+		c.compiled[typed{source, want}] = e
+	}
+	if text := c.tooLarge(e); text != "" {
+		return nil, []Problem{{0, text}}
+	}
+	return e.Expression, nil
+}
+
+func (c *Compiler) compile(source string, want *Type) (compiled, []Problem) {
 	checked, issues := language().Compile(source)
 	if errs := issues.Errors(); len(errs) > 0 { // Err would write all of the source for each
-		return nil, explain(source, errs, want.when)
+		return compiled{}, explain(source, errs, want.when)
 	}
 	found := inspect(checked, want.when)
 	if len(found.problems) > 0 {
-		return nil, found.problems
+		return compiled{}, found.problems
 	}
 	if t := checked.OutputType(); !want.fits(t) {
-		return nil, []Problem{{0, fmt.Sprintf("want %s, have %s: %s", want.want, cel.FormatCELType(t), want.hint)}}
+		return compiled{}, []Problem{{0, fmt.Sprintf("want %s, have %s: %s", want.want, cel.FormatCELType(t), want.hint)}}
 	}
 	e := newExpression(source, checked, found)
 	e.nat64 = c.NAT64
 	e.Hints, e.Patterns = hints(checked, c.NAT64)
-	if err := c.plan(e, checked); err != nil {
-		offset, text := foldProblem(err, checked)
-		return nil, []Problem{{offset, text}}
+	if e.isSimple(checked) {
+		return compiled{Expression: e}, nil
 	}
-	return e, nil
+	p := newPlan(checked, c.NAT64)
+	var err error
+	if e.program, err = language().Program(checked, p.options()...); err != nil {
+		offset, text := foldProblem(err, checked)
+		return compiled{}, []Problem{{offset, text}}
+	}
+	e.folded = p.folded[checked.NativeRep().Expr().ID()]
+	return compiled{e, p.folding.size, p.steps}, nil
+}
+
+// tooLarge takes what e needs of the bounds.
+func (c *Compiler) tooLarge(e compiled) string {
+	if c.constants -= e.constants; c.constants < 0 {
+		return fmt.Sprintf("constants in all expressions exceed %d bytes", MaxConstants)
+	}
+	if c.steps -= e.steps; c.steps < 0 {
+		return fmt.Sprintf("the patterns of all expressions take more than %d steps", MaxPatterns)
+	}
+	return ""
 }
 
 func (c *Compiler) tooLong(source string) string {
@@ -141,29 +186,18 @@ func newExpression(source string, checked *cel.Ast, found *inspector) *Expressio
 	return e
 }
 
-func (c *Compiler) plan(e *Expression, checked *cel.Ast) error {
+// isSimple reports whether e is a constant or a variable, and needs no program.
+func (e *Expression) isSimple(checked *cel.Ast) bool {
 	root := checked.NativeRep().Expr()
 	if root.Kind() == ast.LiteralKind {
 		e.constant = root.AsLiteral()
-		return nil
+		return true
 	}
 	if named := checked.NativeRep().ReferenceMap()[root.ID()]; named != nil && named.Value == nil && isVariable(named.Name) {
 		e.Variable = named.Name
-		return nil
+		return true
 	}
-	p := newPlan(checked, c.NAT64)
-	var err error
-	if e.program, err = language().Program(checked, p.options()...); err != nil {
-		return err
-	}
-	e.folded = p.folded[root.ID()]
-	if c.constants -= p.folding.size; c.constants < 0 {
-		return fmt.Errorf("constants in all expressions exceed %d bytes", MaxConstants)
-	}
-	if c.steps -= p.steps; c.steps < 0 {
-		return fmt.Errorf("the patterns of all expressions take more than %d steps", MaxPatterns)
-	}
-	return nil
+	return false
 }
 
 // foldProblem is the place and text of an error found while planning, if it is one.
