@@ -22,9 +22,11 @@ func shell(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	c := exec.Command(name, args...)
 	c.Dir, c.Env = dir, append(os.Environ(), "GOWORK=off", "DEBIAN_FRONTEND=noninteractive")
-	said, err := c.CombinedOutput()
+	var complaints strings.Builder
+	c.Stderr = &complaints // go tells there of what it downloads
+	said, err := c.Output()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", c, err, said)
+		t.Fatalf("%s: %v\n%s%s", c, err, said, complaints.String())
 	}
 	return string(said)
 }
