@@ -176,7 +176,10 @@ func (s *Set) askAll(out *Plan) error {
 // askRules adds the asks of the default rules, or of all others; applied: an enforced one applies.
 func (s *Set) askRules(out *Plan, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
-	for i, r := range s.written() {
+	all := s.written()
+	candidates := s.candidates(out, byDefault)
+	for i := candidates.next(0, len(all)); i < len(all); i = candidates.next(i+1, len(all)) {
+		r := all[i]
 		if r.Mode == Off || r.Default != byDefault {
 			continue
 		}
@@ -206,6 +209,17 @@ func (s *Set) askRules(out *Plan, byDefault bool) (applied bool, err error) {
 		}
 	}
 	return applied, nil
+}
+
+// candidates are the rules that may apply; an explanation tells of all.
+func (s *Set) candidates(out *Plan, byDefault bool) bitset {
+	switch {
+	case out.Explanation != nil:
+		return nil
+	case byDefault:
+		return s.defaults.candidates(&out.evaluation, &out.evaluation.candidates)
+	}
+	return s.indexed.candidates(&out.evaluation, &out.evaluation.candidates)
 }
 
 // asks adds the asks of r, and fills e, if it is not nil, with the reasons.

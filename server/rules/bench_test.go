@@ -174,3 +174,43 @@ func BenchmarkControls(b *testing.B) {
 		}
 	})
 }
+
+// A request that one rule of many applies to, by what tells the rules apart.
+func BenchmarkAsksOfMany(b *testing.B) {
+	for _, by := range []struct{ what, match string }{
+		{"operation", `operation == "o%d"`},
+		{"attribute", `attrs.x == "o%d"`},
+		{"header", `request.headers["x-tenant"] == "o%d"`},
+		{"path", `request.path == "/o%d"`},
+		{"under", `request.method == "POST" && request.path.under("/o%d")`},
+		{"network", ""},
+	} {
+		for _, n := range []int{1, 10, 1000, 10_000} {
+			b.Run(fmt.Sprintf("by=%s/rules=%d", by.what, n), func(b *testing.B) {
+				var f strings.Builder
+				f.WriteString("rules:\n")
+				for i := range n {
+					match := fmt.Sprintf(by.match, i)
+					if by.what == "network" {
+						match = fmt.Sprintf("client.ip in cidr(%q)", nth(i))
+					}
+					fmt.Fprintf(&f, "- {name: rule%d, match: '%s', key: client.ip, limits: [100 per 1m]}\n", i, match)
+				}
+				s := parse(b, f.String())
+				what := fmt.Sprint("o", n/2)
+				in := &rules.Input{Client: nth(n / 2), Cost: 1, Operation: what, Attrs: map[string]any{"x": what},
+					Request: &rules.Request{Method: "POST", Path: "/" + what, Host: "example.com", Header: http.Header{"X-Tenant": {what}}}}
+				var out rules.Plan
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := s.Asks(in, &out); err != nil || len(out.Asks) != 1 {
+						b.Fatal(err, out.Asks)
+					}
+				}
+			})
+		}
+	}
+}
+
+// nth is the n-th of some addresses.
+func nth(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }

@@ -28,6 +28,9 @@ func (s *Set) With(c *Controls) (*Set, []Problem) {
 	a := newApplier(s)
 	a.add(c.Clone())
 	a.set.noteUses()
+	if len(c.Modes) > 0 {
+		a.set.indexRules()
+	}
 	for _, limits := range a.limits {
 		a.set.holds = a.set.holds || slices.ContainsFunc(limits, (*stint.Limit).IsHeld)
 	}

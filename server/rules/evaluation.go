@@ -20,6 +20,7 @@ type evaluation struct {
 	scope                   expr.Scope
 	headers, query, cookies lookups
 	found                   map[string]any // by Instance.Claims
+	candidates              bitset         // memory for an index
 
 	// A bit for each tier: whether it was evaluated, and to true.
 	tiersKnown, tiersTrue uint64

@@ -1,6 +1,9 @@
 package rules
 
-import "strings"
+import (
+	"context"
+	"strings"
+)
 
 // For tests of package rules_test.
 const (
@@ -43,3 +46,43 @@ func Measures() map[string][]string {
 
 // AlertOutcomes are the outcomes that the measure rate knows.
 func AlertOutcomes() []string { return alertOutcomes }
+
+// Linear is s without indexes: it evaluates every condition.
+func (s *Set) Linear() *Set {
+	linear := *s
+	linear.indexed, linear.defaults, linear.safelist.indexed, linear.blocklist.indexed = nil, nil, nil, nil
+	return &linear
+}
+
+// Indexed is how many of the rules that are not Default have a guard in the index of s; -1: it has none.
+func (s *Set) Indexed() int {
+	if s.indexed == nil {
+		return -1
+	}
+	guarded := newBitset(len(s.written()))
+	for _, g := range s.indexed.groups {
+		guarded.addAll(g.all)
+	}
+	n := 0
+	for i := guarded.next(0, len(s.Rules)); i < len(s.Rules); i = guarded.next(i+1, len(s.Rules)) {
+		n++
+	}
+	return n
+}
+
+// Evaluated is how many rules s evaluates for in.
+func (s *Set) Evaluated(in *Input) (n int) {
+	var ev evaluation
+	ev.open(context.Background(), s, in)
+	defer ev.close()
+	for _, x := range []*index{s.indexed, s.defaults} {
+		if x == nil {
+			continue
+		}
+		all := x.candidates(&ev, &ev.candidates)
+		for i := all.next(0, len(s.Rules)); i < len(s.Rules); i = all.next(i+1, len(s.Rules)) {
+			n++
+		}
+	}
+	return n
+}

@@ -36,6 +36,7 @@ func (l List) Name() string {
 // list is the safelist or the blocklist: the file's entries, and those added at run time.
 type list struct {
 	conditions []*expr.Expression // the file's
+	indexed    *index             // of conditions
 	networks   networkTable[*Listed]
 	added      []addedCondition
 }
@@ -69,7 +70,10 @@ func (e ListEntry) String() string {
 func (s *Set) listed(ev *evaluation) (List, ListEntry, error) {
 	for l := Safe; l <= Blocked; l++ {
 		entries := s.list(l)
-		for i, e := range entries.conditions {
+		all := entries.conditions
+		candidates := entries.indexed.candidates(ev, &ev.candidates)
+		for i := candidates.next(0, len(all)); i < len(all); i = candidates.next(i+1, len(all)) {
+			e := all[i]
 			if ok, err := e.True(&ev.scope); err != nil {
 				return Unlisted, ListEntry{}, malformed(err, "%s entry %d", l.Name(), i+1)
 			} else if ok {
@@ -112,4 +116,13 @@ func (l *list) find(ev *evaluation, which List) (*Listed, error) {
 	return nil, nil
 }
 
-func (l *list) with() list { return list{conditions: slices.Clip(l.conditions)} }
+// index indexes the file's entries. Claims are not looked for before an entry is evaluated that needs them.
+func (l *list) index() {
+	conditions := make([]condition, len(l.conditions))
+	for i, e := range l.conditions {
+		conditions[i].is = e
+	}
+	l.indexed = newIndex(conditions, true)
+}
+
+func (l *list) with() list { return list{conditions: slices.Clip(l.conditions), indexed: l.indexed} }

@@ -86,6 +86,9 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	_, s.HasServer = seen.once["server"]
 	s.findTrustAll(seen.proxies)
 	s.noteUses()
+	s.indexRules()
+	s.safelist.index()
+	s.blocklist.index()
 	s.findNoToken(seen.byClaims)
 	s.findUnusedDefaults(seen.defaults)
 	s.findLooseKeys(seen.keys)

@@ -55,6 +55,7 @@ type Set struct {
 
 	safelist, blocklist list
 	hasDefault          bool               // one of Rules is Default
+	indexed, defaults   *index             // of the rules that are not Default, and of those that are
 	tiers               []*expr.Expression // the conditions of Tiers
 	headerNames         map[string]string  // lower case → canonical
 	bans                networkTable[*Ban] // manual bans, of networks
@@ -176,6 +177,21 @@ func (s *Set) noteUses() {
 		}
 		s.readsBody = s.readsBody || r.Tokens.API != NoTokens && r.cost == nil || r.Tokens.IncludeUsage
 		s.holds = s.holds || r.Holds()
+	}
+}
+
+// indexRules indexes the rules of files. Call it when modes have changed.
+func (s *Set) indexRules() {
+	of := func(byDefault bool) *index {
+		conditions := make([]condition, len(s.written()))
+		for i, r := range s.written() {
+			conditions[i] = condition{r.match, r.Mode == Off || r.Default != byDefault}
+		}
+		return newIndex(conditions, false)
+	}
+	s.indexed = of(false)
+	if s.hasDefault {
+		s.defaults = of(true)
 	}
 }
 

@@ -136,6 +136,9 @@ func (c *Compiler) compile(source string, want *Type) (compiled, []Problem) {
 		return compiled{}, []Problem{{offset, text}}
 	}
 	e.folded = p.folded[checked.NativeRep().Expr().ID()]
+	if want == Condition {
+		e.Guards = guardsOf(checked, c.NAT64, p.counted)
+	}
 	return compiled{e, p.folding.size, p.steps}, nil
 }
 

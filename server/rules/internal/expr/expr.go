@@ -69,6 +69,8 @@ type Expression struct {
 	Hints []Problem
 	// Patterns are comparisons with what looks like a pattern, such as of request.path with "/a/*".
 	Patterns []Problem
+	// Guards are those that were found for a Condition, each enough by itself.
+	Guards []Guard
 
 	// One of constant, Variable and program is set. The first two need no CEL to evaluate.
 	constant ref.Val
