@@ -3,6 +3,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stintdev/stint/server/rules"
@@ -22,6 +23,27 @@ func TestAllocations(t *testing.T) {
 		if got > 5 {
 			t.Errorf("%d rules: %v allocations, want at most 5", n, got)
 		}
+	}
+}
+
+// Rules share a key's evaluation: twenty with one key allocate little more than one does.
+func TestAllocationsOfSharedKeys(t *testing.T) {
+	const rule = "  - {name: r%d, key: 'sha256(client.ip + request.host)', limits: [5 per 1m]}\n"
+	allocations := func(n int) float64 {
+		file := "rules:\n"
+		for i := range n {
+			file += fmt.Sprintf(rule, i)
+		}
+		s := parse(t, file)
+		var out rules.Plan
+		return testing.AllocsPerRun(200, func() {
+			if err := s.Asks(benchInput(), &out); err != nil || len(out.Asks) != n {
+				t.Fatal(err, len(out.Asks))
+			}
+		})
+	}
+	if one, many := allocations(1), allocations(20); many > one+2 {
+		t.Errorf("%v allocations, of one rule %v", many, one)
 	}
 }
 

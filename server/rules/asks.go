@@ -362,11 +362,7 @@ func (r *Rule) keyIn(ev *evaluation) (key string, ok bool, err error) {
 	if !r.keyGiven {
 		return ev.defaultKeyText()
 	}
-	key, ok, err = r.key.Key(&ev.scope, stint.MaxKey)
-	if ok && err == nil {
-		err = checkKey(key)
-	}
-	return key, ok && err == nil, err
+	return ev.keyOf(r.key)
 }
 
 func malformed(err error, where string, args ...any) error {

@@ -441,3 +441,15 @@ func TestTimesOfLimits(t *testing.T) {
 		}
 	}
 }
+
+// Rules that read an unreadable body in different ways share no key.
+func TestSharedKeyOfUnreadableBody(t *testing.T) {
+	const lenient, strict = "{name: a, key: body.user, limits: [5 per 1m], unreadable_body: default}", "{name: b, key: body.user, limits: [5 per 1m]}"
+	for _, file := range []string{"rules: [" + lenient + ", " + strict + "]", "rules: [" + strict + ", " + lenient + "]"} {
+		in := posted(t, "")
+		in.Request.Body = &body{length: 1, err: rules.ErrUnreadable}
+		if got := asked(parse(t, file), in); !strings.HasPrefix(got, `rules: bad request: rule "b": key: `) {
+			t.Errorf("%s: %s", file, got)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/address"
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
@@ -21,6 +22,7 @@ type evaluation struct {
 	headers, query, cookies lookups
 	found                   map[string]any // by Instance.Claims
 	candidates              bitset         // memory for an index
+	keys                    []keyOf        // that were evaluated
 
 	// A bit for each tier: whether it was evaluated, and to true.
 	tiersKnown, tiersTrue uint64
@@ -49,6 +51,37 @@ func (ev *evaluation) close() {
 	ev.ctx, ev.set, ev.in, ev.client, ev.cost = nil, nil, nil, netip.Addr{}, 0
 	ev.headers, ev.query, ev.cookies, ev.found = lookups{}, lookups{}, lookups{}, nil
 	ev.tiersKnown, ev.tiersTrue = 0, 0
+	clear(ev.keys)
+	ev.keys = ev.keys[:0]
+}
+
+// keyOf is the result of a rule's expression.
+type keyOf struct {
+	expression *expr.Expression
+	key        string
+	ok         bool
+	err        error
+}
+
+// mostKeys is how many keys are kept; rules share few.
+const mostKeys = 8
+
+// keyOf evaluates an expression once for all rules that have it as key.
+func (ev *evaluation) keyOf(e *expr.Expression) (key string, ok bool, err error) {
+	for i := range ev.keys {
+		if k := &ev.keys[i]; k.expression == e {
+			return k.key, k.ok, k.err
+		}
+	}
+	key, ok, err = e.Key(&ev.scope, stint.MaxKey)
+	if ok && err == nil {
+		err = checkKey(key)
+	}
+	ok = ok && err == nil
+	if len(ev.keys) < mostKeys && !e.Uses("body") { // rules read an unreadable body in different ways
+		ev.keys = append(ev.keys, keyOf{e, key, ok, err})
+	}
+	return key, ok, err
 }
 
 func (ev *evaluation) knowsBody() bool { return ev.in.Request != nil && ev.in.Request.Body != nil }
