@@ -115,11 +115,30 @@ func (e *envoyFiles) check(files []string, strict bool, out io.Writer) error {
 		}
 		warnings += len(findings)
 		fmt.Fprintf(out, "%s: %s, version %s\n", name, spelling.Several(len(set.Rules), "rule"), set.Version)
+		fmt.Fprint(out, unindexed(name, set))
 	}
 	if strict && warnings > 0 {
 		errs = append(errs, fmt.Errorf("rules: %s, and --strict takes none", spelling.Several(warnings, "warning")))
 	}
 	return errors.Join(errs...)
+}
+
+// unindexed tells of rules that every request evaluates, where there are so many that others are passed over.
+func unindexed(name string, set *rules.Set) string {
+	const few, most = 20, 10
+	all := set.Unindexed()
+	if len(all) == 0 || len(set.Rules) < few {
+		return ""
+	}
+	var names []string
+	for _, r := range all[:min(len(all), most)] {
+		names = append(names, r.Name)
+	}
+	if len(all) > most {
+		names = append(names, "…")
+	}
+	return fmt.Sprintf("%s: each request evaluates %s, because no part of the match compares a field with a constant: %s\n",
+		name, spelling.Several(len(all), "rule"), strings.Join(names, ", "))
 }
 
 func rulesSource() *cobra.Command {

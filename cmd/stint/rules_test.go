@@ -95,12 +95,19 @@ func TestRulesCheck(t *testing.T) {
 	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
 	put(t, good, limited(2, ""))
 	put(t, bad, "server: {listen: 5}\n"+limited(2, ""))
+	many := filepath.Join(dir, "many.yaml")
+	text := "rules:\n"
+	for i := range 12 {
+		text += fmt.Sprintf("- {name: a%d, match: operation == \"o%[1]d\", key: client.ip, limits: [1 per 1s]}\n- {name: b%[1]d, match: request.path.endsWith(\"%[1]d\"), key: client.ip, limits: [1 per 1s]}\n", i)
+	}
+	put(t, many, text)
 	for _, c := range []struct {
 		args      []string
 		code      int
 		out, errs string
 	}{
 		{[]string{"check", good}, 0, "good.yaml: 1 rule, version ", ""},
+		{[]string{"check", many}, 0, "many.yaml: each request evaluates 12 rules, because no part of the match compares a field with a constant: b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, …\n", ""},
 		{[]string{"check", good, bad}, 1, "good.yaml: 1 rule", "bad.yaml:1:"},
 		{[]string{"check", filepath.Join(dir, "none.yaml")}, 1, "", "no such file"},
 		{[]string{"check"}, 2, "", "stint rules check FILE"},

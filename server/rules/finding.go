@@ -62,6 +62,7 @@ const (
 	codeNeverWarns    = "ST032" // a ban that comes before its warning
 	codeOmitted       = "ST033" // a key that a client may leave out
 	CodeNoQueue       = "ST034" // shape that delays nothing; found in the settings, too
+	codeUnindexed     = "ST035" // many rules that every request evaluates
 )
 
 // Codes are all of them.
@@ -70,7 +71,7 @@ func Codes() []string {
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
 		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient, codeSpelledKey, CodeCORS,
-		codePattern, codeNeverWarns, codeOmitted, CodeNoQueue}
+		codePattern, codeNeverWarns, codeOmitted, CodeNoQueue, codeUnindexed}
 }
 
 // String is the finding as a line of a report.
@@ -99,7 +100,7 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	p.findLease(r, fields["limits"])
 	p.findNotCalendar(r, fields["limits"])
 	p.findBudgets(r, fields)
-	p.seen.keys = append(p.seen.keys, keyAt{r, fields["key"], p})
+	p.seen.rules = append(p.seen.rules, ruleAt{r, fields["key"], fields["match"], p})
 	if r.key.Uses("claims") && r.Mode == Enforce {
 		p.seen.byClaims = append(p.seen.byClaims, byClaims{r, p.Place(fields["key"])})
 	}
@@ -370,17 +371,18 @@ func (p *parser) findLanguages(r *Rule, nodes []*yamlnode.Node) {
 	}
 }
 
-type keyAt struct {
-	rule *Rule
-	node *yamlnode.Node // nil: the file gives none
-	file *parser
+// ruleAt is a rule, and where a file has its fields; nil: it does not give them.
+type ruleAt struct {
+	rule       *Rule
+	key, match *yamlnode.Node
+	file       *parser
 }
 
 // findLooseKeys looks for keys of headers with any number of values, or of a credential as it was sent: a
 // client can make new keys of these.
-func (s *Set) findLooseKeys(all []keyAt) {
+func (s *Set) findLooseKeys(all []ruleAt) {
 	for _, at := range all {
-		if at.node == nil || at.rule.Mode == Off {
+		if at.key == nil || at.rule.Mode == Off {
 			continue
 		}
 		for _, name := range at.rule.key.Headers {
@@ -392,14 +394,14 @@ func (s *Set) findLooseKeys(all []keyAt) {
 			case name == "cookie":
 				instead = `one of them, as in request.cookies["SESSION"]`
 			case name == "authorization", name == "proxy-authorization":
-				s.Findings = append(s.Findings, Finding{codeSpelledKey, at.file.Place(at.node), fmt.Sprintf(
+				s.Findings = append(s.Findings, Finding{codeSpelledKey, at.file.Place(at.key), fmt.Sprintf(
 					"rule %q counts by the header %s as it was sent, but a client can write one credential in many ways: count by request.credential, as in sha256(request.credential)", at.rule.Name, name)})
 				continue
 			case httpfield.IsList(canonical), s.repeatable.headers[canonical]:
 			default:
 				continue
 			}
-			s.Findings = append(s.Findings, Finding{codeLooseKey, at.file.Place(at.node), fmt.Sprintf(
+			s.Findings = append(s.Findings, Finding{codeLooseKey, at.file.Place(at.key), fmt.Sprintf(
 				"rule %q counts by the header %s, which is a list: a client that adds to it gets a new key for each request; count by %s", at.rule.Name, name, instead)})
 		}
 	}

@@ -178,6 +178,39 @@ func TestQueues(t *testing.T) {
 	}
 }
 
+// Many rules that no index finds are worth a word, few are not, nor are those which are for all requests anyhow.
+func TestUnindexed(t *testing.T) {
+	for match, want := range map[string]bool{
+		`request.path.endsWith("/%d")`: true, `!(operation == "%d")`: true, `operation == "a" || request.path.matches("%d")`: true, `operation == "a" ? true : operation == "%d"`: true,
+		`has(attrs.x) && claims.sub == "%d"`: true, `attrs.l.all(x, x != "%d") && operation == "a"`: true, `body.model == "%d"`: true, `attrs.n == %d`: true,
+		`operation == "%d"`: false, `claims.sub == "%d"`: false, `request.path.endsWith("/%d") && operation in ["a", "b"]`: false, "true": false, "": false,
+	} {
+		for n, many := range map[int]bool{99: false, 100: true} {
+			file := "rules:\n- {name: off, key: client.ip, match: request.path.endsWith(\"x\"), limits: [1 per 1s], mode: off}\n"
+			for i := range n {
+				file += fmt.Sprintf("- {name: r%d, key: client.ip, limits: [1 per 1s]", i)
+				if match != "" {
+					file += ", match: '" + strings.ReplaceAll(match, "%d", fmt.Sprint(i)) + "'"
+				}
+				file += "}\n"
+			}
+			s := parse(t, file)
+			if all := s.Unindexed(); (len(all) == n) != want || !want && len(all) > 0 {
+				t.Errorf("%s: %d of %d are unindexed", match, len(all), n)
+			}
+			var found string
+			for _, f := range s.Findings {
+				if f.Code == "ST035" {
+					found = f.String()
+				}
+			}
+			if (found != "") != (want && many) || found != "" && !strings.Contains(found, "r.yaml:3:") {
+				t.Errorf("%s, %d rules: %q", match, n, found)
+			}
+		}
+	}
+}
+
 // The files and pages that people copy from show none of the findings that follow from a file alone.
 func TestExamplesHaveNoFindings(t *testing.T) {
 	read := 0

@@ -11,7 +11,7 @@ import (
 // findOmitted looks for rules that a client escapes by leaving out their key's field, because no other rule
 // applies then. It ignores fields that a match or a blocklist reads, since the author thought of them, and
 // credentials, without which the upstream refuses.
-func (s *Set) findOmitted(all []keyAt) {
+func (s *Set) findOmitted(all []ruleAt) {
 	var always []*Rule // that have a key whatever a client leaves out
 	for _, r := range s.written() {
 		if r.Mode == Enforce && !r.watches && !r.key.Omits() && !r.key.Uses("claims") && !r.key.Uses("attrs") {
@@ -21,13 +21,13 @@ func (s *Set) findOmitted(all []keyAt) {
 	parts := partsOfMatches{}
 	for _, at := range all {
 		r := at.rule
-		if at.node == nil || r.Mode != Enforce || r.watches || !r.key.Omits() || s.isCredential(r) || r.match != nil && r.match.ReadsSame(r.key) {
+		if at.key == nil || r.Mode != Enforce || r.watches || !r.key.Omits() || s.isCredential(r) || r.match != nil && r.match.ReadsSame(r.key) {
 			continue
 		}
 		if slices.ContainsFunc(s.blocklist.conditions, r.key.ReadsSame) || slices.ContainsFunc(always, func(other *Rule) bool { return other.countsWithout(r, parts) }) {
 			continue
 		}
-		s.Findings = append(s.Findings, Finding{codeOmitted, at.file.Place(at.node), fmt.Sprintf(
+		s.Findings = append(s.Findings, Finding{codeOmitted, at.file.Place(at.key), fmt.Sprintf(
 			"rule %q counts by %s, which a client may leave out: then the rule does not apply, and perhaps no other does; add one with default: true and key: client.ip, or block such requests", r.Name, expr.Clip(r.Key))})
 	}
 }

@@ -91,8 +91,9 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	s.blocklist.index()
 	s.findNoToken(seen.byClaims)
 	s.findUnusedDefaults(seen.defaults)
-	s.findLooseKeys(seen.keys)
-	s.findOmitted(seen.keys)
+	s.findLooseKeys(seen.rules)
+	s.findOmitted(seen.rules)
+	s.findUnindexed(seen.rules)
 	return s, nil
 }
 
@@ -308,8 +309,7 @@ type seen struct {
 	once     map[string]place // fields that only one file may have
 	counted  map[counting]counted
 	proxies  []string // the place of each of TrustedProxies
-	// keys are the rules' keys.
-	keys []keyAt
+	rules    []ruleAt
 	// byClaims are the enforced rules whose keys need claims.
 	byClaims []byClaims
 	// defaults are the rules that apply when no other does.

@@ -1,0 +1,49 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stintdev/stint/server/rules/internal/expr"
+)
+
+// Unindexed are the rules that every request evaluates, although they are for some of them: no part of their
+// match is a comparison by which an index passes over rules (docs/rules.md says which are). Rules without a
+// match, or in mode off, are not among them.
+func (s *Set) Unindexed() (all []*Rule) {
+	for _, r := range s.written() {
+		if r.isUnindexed() {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func (r *Rule) isUnindexed() bool {
+	if r.match == nil || r.Mode == Off || len(r.match.Guards) > 0 {
+		return false
+	}
+	_, fixed := r.match.FixedBool()
+	return !fixed
+}
+
+// manyUnindexed are so many rules that they may take longer than all else that a request needs.
+const manyUnindexed = 100
+
+func (s *Set) findUnindexed(all []ruleAt) {
+	var first string
+	var names []string
+	for _, at := range all {
+		if at.rule.isUnindexed() {
+			if names = append(names, at.rule.Name); len(names) == 1 {
+				first = at.file.Place(at.match)
+			}
+		}
+	}
+	if len(names) < manyUnindexed {
+		return
+	}
+	s.Findings = append(s.Findings, Finding{codeUnindexed, first, fmt.Sprintf(
+		"every request evaluates %d of %d rules, because no part of their match compares a field with a constant: %s, …; add such a part by &&, as in request.path.under(\"/api\") or attrs.tenant == \"acme\"",
+		len(names), len(s.written()), expr.Clip(strings.Join(names[:3], ", ")))})
+}
