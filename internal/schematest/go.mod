@@ -14,6 +14,7 @@ require (
 	cel.dev/expr v0.25.3 // indirect
 	github.com/andybalholm/brotli v1.3.0 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
+	github.com/gaissmai/bart v0.30.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
 	golang.org/x/exp v0.0.0-20240823005443-9b4947da3948 // indirect
 	golang.org/x/net v0.60.0 // indirect

@@ -225,9 +225,11 @@ func (a *applier) expression(source string) (*expr.Expression, error) {
 		return nil, fmt.Errorf("match, at character %d: %s", problems[0].Offset+1, problems[0].Text)
 	}
 	if i := a.base.instance; i != nil {
-		for _, use := range e.Secrets {
-			if !i.Secrets.has(use.Name) {
-				return nil, fmt.Errorf("match, at character %d: %s", use.Offset+1, i.Secrets.noSecret(use.Name))
+		for j, uses := range [][]expr.Use{e.Secrets, e.Lists} {
+			for _, use := range uses {
+				if text := i.lacks(use.Name, j == 1); text != "" {
+					return nil, fmt.Errorf("match, at character %d: %s", use.Offset+1, text)
+				}
 			}
 		}
 	}

@@ -35,8 +35,13 @@ func (ev *evaluation) open(ctx context.Context, s *Set, in *Input) {
 	if in.Descriptors != nil && in.Attrs == nil {
 		v.LateAttrs = ev
 	}
-	if i := s.instance; i != nil && i.Secrets != nil {
-		v.Secrets = i.Secrets.values
+	if i := s.instance; i != nil {
+		if i.Secrets != nil {
+			v.Secrets = i.Secrets.values
+		}
+		if i.Lists != nil {
+			v.Lists = i.Lists.lists
+		}
 	}
 	if r := in.Request; r != nil {
 		v.HasRequest, v.Method, v.Path, v.Host, v.Route = true, r.Method, r.Path, r.Host, r.Route

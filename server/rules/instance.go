@@ -17,6 +17,8 @@ import (
 type Instance struct {
 	// Secrets are for the function hmac; nil: there are none.
 	Secrets *Secrets
+	// Lists are for the function list; nil: there are none.
+	Lists *Lists
 	// Claims finds the claims of a request's token; nil, or an empty result: there are none. It is called
 	// where Input.Claims is nil and an expression needs the claims, at most once for each request. Several
 	// goroutines may call it at once, and must not change what it returns.
@@ -40,11 +42,11 @@ func (i *Instance) now() time.Time {
 	return i.Now()
 }
 
-// On returns s for an instance, and does not change s. An error has every place where s names a secret that i
-// does not have. Controls that With adds afterwards are checked in the same way, and end by i's time;
+// On returns s for an instance, and does not change s. An error has every place where s names a secret or a
+// list that i does not have. Controls that With adds afterwards are checked in the same way, and end by i's time;
 // controls that s has already are not.
 func (s *Set) On(i *Instance) (*Set, error) {
-	if err := s.lacking(i.Secrets); err != nil {
+	if err := s.lacking(i); err != nil {
 		return nil, err
 	}
 	on := *s
@@ -104,7 +106,9 @@ func IsSecretName(text string) bool {
 	return IsName(text) && !strings.ContainsAny(text, ".:/-") && (text[0] < '0' || text[0] > '9')
 }
 
-type secretAt struct {
+// outsideAt is where a file names what an Instance has.
+type outsideAt struct {
+	isList       bool // else a secret
 	name, file   string
 	line, column int
 }
@@ -121,12 +125,23 @@ func (s *Secrets) has(name string) bool {
 	return ok
 }
 
-func (s *Set) lacking(known *Secrets) error {
+// lacks says that i does not have a secret or a list; empty: it has it.
+func (i *Instance) lacks(name string, isList bool) string {
+	switch {
+	case isList && !i.Lists.has(name):
+		return i.Lists.noList(name)
+	case !isList && !i.Secrets.has(name):
+		return i.Secrets.noSecret(name)
+	}
+	return ""
+}
+
+func (s *Set) lacking(i *Instance) error {
 	var all error
-	for _, use := range s.secrets {
-		if !known.has(use.name) {
+	for _, use := range s.outside {
+		if text := i.lacks(use.name, use.isList); text != "" {
 			all = yamlnode.Merge(all, &yamlnode.Error{File: use.file,
-				Problems: []yamlnode.Problem{{Line: use.line, Column: use.column, Text: known.noSecret(use.name)}}})
+				Problems: []yamlnode.Problem{{Line: use.line, Column: use.column, Text: text}}})
 		}
 	}
 	return all

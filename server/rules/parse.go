@@ -261,11 +261,16 @@ func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression 
 	if e == nil {
 		return nil
 	}
-	for _, use := range e.Secrets {
-		line, column := p.Position(n, use.Offset)
-		p.set.secrets = append(p.set.secrets, secretAt{use.Name, p.File(), line, column})
-	}
+	p.noteOutside(n, e.Secrets, false)
+	p.noteOutside(n, e.Lists, true)
 	return e
+}
+
+func (p *parser) noteOutside(n *yamlnode.Node, uses []expr.Use, isList bool) {
+	for _, use := range uses {
+		line, column := p.Position(n, use.Offset)
+		p.set.outside = append(p.set.outside, outsideAt{isList, use.Name, p.File(), line, column})
+	}
 }
 
 // condition also finds conditions that are surely not meant.

@@ -50,6 +50,7 @@ var functionsSay = map[string]struct{ says, example string }{
 	"under":  {"Whether a path equals another or is below it, in any spelling.", `"/api/v1".under("/api")`},
 	"folded": {"The path that `is` compares.", `"/A//login/".folded() == "/a/login"`},
 	"sha256": {"A text's SHA-256, in hexadecimal.", `sha256("a").startsWith("ca978112")`},
+	"list":   {"The networks of a list of the section `server`. `in` tests for addresses and whole networks.", `client.ip in list("bad")`},
 	"hmac":   {"A text's HMAC-SHA256 with a secret, in hexadecimal.", `hmac(secrets.pepper, client.ip) != ""`},
 
 	"contains":      {"Whether it contains a text.", `"abc".contains("b")`},

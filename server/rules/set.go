@@ -63,11 +63,11 @@ type Set struct {
 	usesClaims          bool               // an expression reads claims
 	anyHeader           bool               // an expression may read headers that it does not name
 	repeatable          repeatable
-	credentialHeaders   []string   // canonical names
-	secrets             []secretAt // that its files name
-	instance            *Instance  // nil: not known
-	readsBody, holds    bool       // see ReadsBody and Holds
-	base                *Set       // the Set on which With was called; nil: this one
+	credentialHeaders   []string    // canonical names
+	outside             []outsideAt // the secrets and lists that its files name
+	instance            *Instance   // nil: not known
+	readsBody, holds    bool        // see ReadsBody and Holds
+	base                *Set        // the Set on which With was called; nil: this one
 
 	// described is how many of Rules, at the end, are from files of Envoy's form; see written.
 	described int

@@ -63,7 +63,9 @@ type Expression struct {
 	// JSONPaths are the fields of response.json that it reads, each once: field names from the root.
 	JSONPaths [][]string
 	// Secrets are the secrets that it names, and where.
-	Secrets []SecretUse
+	Secrets []Use
+	// Lists are the lists that it names, and where.
+	Lists []Use
 	// Hints are comparisons that are surely not meant as written, such as of request.path with a text without
 	// a slash.
 	Hints []Problem
@@ -79,8 +81,8 @@ type Expression struct {
 	nat64    address.NAT64
 }
 
-// SecretUse is where an expression names a secret, Offset characters from its beginning.
-type SecretUse struct {
+// Use is where an expression names a secret or a list, Offset characters from its beginning.
+type Use struct {
 	Name   string
 	Offset int
 }

@@ -16,7 +16,8 @@ import (
 type inspector struct {
 	checked  *cel.Ast
 	problems []Problem
-	secrets  []SecretUse
+	secrets  []Use
+	lists    []Use
 	proper   map[int64]bool // secrets as arguments of hmac, and operands whose fields are read, by id
 	headers  []string       // literal names
 	paths    [][]string     // into response.json
@@ -115,6 +116,12 @@ func (i *inspector) visit(e ast.Expr) {
 		}
 	case name == "hmac":
 		i.takesSecret(args[0])
+	case name == listFunction:
+		if text, ok := literal(args[0]); ok {
+			i.lists = append(i.lists, Use{text, startOf(i.checked, args[0].ID())})
+		} else {
+			i.note(args[0], `the name of a list must be a literal string, as in client.ip in list("bad")`)
+		}
 	case name == operators.Index:
 		if text, ok := literal(args[1]); ok {
 			i.headerName(args[0], args[1], text)
@@ -187,7 +194,7 @@ func (i *inspector) takesSecret(e ast.Expr) {
 		return
 	}
 	i.proper[of.ID()] = true
-	i.secrets = append(i.secrets, SecretUse{name, startOf(i.checked, of.ID())})
+	i.secrets = append(i.secrets, Use{name, startOf(i.checked, of.ID())})
 }
 
 // secretsStay refuses every use of secrets except hmac(secrets.NAME, …).

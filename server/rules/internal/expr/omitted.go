@@ -19,6 +19,11 @@ func (e *Expression) Omits() bool {
 		HasRequest: true, Method: "GET", Path: "/", Host: "localhost", Route: "route", Operation: "operation", Client: netip.IPv6Loopback(), IPv6Prefix: 64,
 		Headers: noFields{}, Query: noFields{}, Cookies: noFields{}, Body: noBody{}, Secrets: map[string]any{},
 	}}
+	s.Lists = map[string]*List{}
+	for _, use := range e.Lists {
+		s.Lists[use.Name] = NewList(use.Name)
+		s.Lists[use.Name].Set(new(Networks))
+	}
 	for _, use := range e.Secrets {
 		s.Secrets[use.Name] = NewSecret(use.Name)
 	}

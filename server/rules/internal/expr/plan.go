@@ -96,6 +96,9 @@ func (p *plan) simplify(step interpreter.InterpretableV2) (interpreter.Interpret
 			s = &inNAT64{s, p.nat64}
 			step = s
 		}
+		if s.Function() == listFunction && constant(args) {
+			return &namedList{s, string(args[0].(interpreter.InterpretableConst).Value().(types.String)), p.nat64}, nil
+		}
 		if len(args) > 0 && constant(args) {
 			return p.fold(s)
 		}

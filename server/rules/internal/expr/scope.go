@@ -28,8 +28,10 @@ type Variables struct {
 	Claims                    Claims
 	// Secrets has a *Secret under each name. nil: using one is an error.
 	Secrets map[string]any
-	Cost    int64
-	Body    Body // nil: it is not known
+	// Lists has a list under each name; nil: using one is an error.
+	Lists map[string]*List
+	Cost  int64
+	Body  Body // nil: it is not known
 	// LenientBody treats an unreadable Body (ErrUnreadable) as one without fields. It may change from one
 	// expression to the next.
 	LenientBody bool
@@ -129,6 +131,8 @@ func (s *Scope) ResolveName(name string) (any, bool) {
 			return noSecrets, true
 		}
 		return s.Secrets, true
+	case listFunction: // for namedList; no expression can say so
+		return s, true
 	case "cost":
 		if s.cost == nil {
 			s.cost = types.Int(s.Cost)

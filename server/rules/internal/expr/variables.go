@@ -108,6 +108,7 @@ var language = sync.OnceValue(func() *cel.Env {
 		cel.Function("cidr",
 			cel.Overload("cidr_string", []*cel.Type{cel.StringType}, networkType, cel.UnaryBinding(newNetwork))),
 	}
+	options = append(options, lists()...)
 	options = append(options, boundedText()...)
 	options = append(options, hashes()...)
 	options = append(options, pathFunctions()...)
