@@ -135,6 +135,7 @@ func (c *Compiler) compile(source string, want *Type) (compiled, []Problem) {
 		offset, text := foldProblem(err, checked)
 		return compiled{}, []Problem{{offset, text}}
 	}
+	defer p.done()
 	e.folded = p.folded[checked.NativeRep().Expr().ID()]
 	if want == Condition {
 		e.Guards = guardsOf(checked, c.NAT64, p.counted)

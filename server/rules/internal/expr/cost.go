@@ -284,12 +284,8 @@ func (p *plan) weigh(step interpreter.InterpretableV2) interpreter.Interpretable
 }
 
 type folding struct {
-	tracker *cost.Tracker
+	tracker *cost.Tracker // nil: nothing was folded yet
 	size    int
-}
-
-func newFolding() *folding {
-	return &folding{tracker: must(cost.NewTracker(prices{}, append([]cost.TrackerOption{cost.TrackerLimit(MaxWork)}, charges...)...))}
 }
 
 func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error) {
@@ -306,6 +302,9 @@ func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error)
 			v, err = nil, foldError{types.NewErrWithNodeID(step.ID(), "the constants here take more than %d steps to evaluate", MaxWork).(*types.Err)}
 		}
 	}()
+	if f.tracker == nil {
+		f.tracker = must(cost.NewTracker(prices{}, append([]cost.TrackerOption{cost.TrackerLimit(MaxWork)}, charges...)...))
+	}
 	frame.SetCostTracker(f.tracker)
 	v = step.Exec(frame)
 	if failed, ok := v.(*types.Err); ok {

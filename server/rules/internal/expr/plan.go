@@ -20,7 +20,7 @@ type plan struct {
 	terms map[int64]interpreter.InterpretableV2 // the planned operands of those, by id
 	// folded are the values of the parts that read nothing of a request, by id.
 	folded  map[int64]ref.Val
-	folding *folding
+	folding folding
 	steps   int // of the patterns
 	nat64   address.NAT64
 
@@ -37,7 +37,7 @@ type foldError struct{ *types.Err }
 func newPlan(checked *cel.Ast, nat64 address.NAT64) *plan {
 	p := &plan{
 		logic: map[int64]ast.CallExpr{}, terms: map[int64]interpreter.InterpretableV2{},
-		folded: map[int64]ref.Val{}, folding: newFolding(), counted: isCounted(checked), nat64: nat64,
+		folded: map[int64]ref.Val{}, counted: isCounted(checked), nat64: nat64,
 		weighed: map[int64]func(ref.Val) uint64{}, indexOf: map[int64]int64{}, unfinished: map[int64]bool{},
 	}
 	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -57,6 +57,9 @@ func newPlan(checked *cel.Ast, nat64 address.NAT64) *plan {
 	}))
 	return p
 }
+
+// done drops what only planning needs: a program keeps its options, and so p.
+func (p *plan) done() { *p = plan{} }
 
 func (p *plan) options() []cel.ProgramOption {
 	options := []cel.ProgramOption{cel.CustomDecoratorV2(p.decorate)}
