@@ -77,11 +77,15 @@ func (r *result) cpuOver(other *result) spread {
 }
 
 func (r *result) ratio(other *result, of func(*sample) float64) spread {
-	var all []float64
+	return spreadOf(r.ratios(other, of))
+}
+
+// ratios are those of each round.
+func (r *result) ratios(other *result, of func(*sample) float64) (all []float64) {
 	for i := range min(len(r.Samples), len(other.Samples)) {
 		all = append(all, of(&r.Samples[i])/of(&other.Samples[i]))
 	}
-	return spreadOf(all)
+	return all
 }
 
 func (m *measured) find(name string) *result {

@@ -16,9 +16,18 @@ type machine struct {
 	Modules                        []string
 }
 
-func thisMachine(redis *redisServer) machine {
+// limiters are the modules of the limiters that Stint is compared with, and of what they share.
+var limiters = []string{"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2",
+	"github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9", "github.com/redis/rueidis", "google.golang.org/grpc"}
+
+// thisMachine describes where the benchmarks run. redis is nil if they need none; compared are the modules
+// that Modules has with their versions.
+func thisMachine(redis *redisServer, compared []string) machine {
 	m := machine{CPU: runtime.GOARCH, System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
-		Processors: runtime.NumCPU(), Redis: redis.version(), Commit: commit(), LoadBefore: load()}
+		Processors: runtime.NumCPU(), Commit: commit(), LoadBefore: load()}
+	if redis != nil {
+		m.Redis = redis.version()
+	}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
@@ -29,8 +38,6 @@ func thisMachine(redis *redisServer) machine {
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.System += ", kernel " + strings.TrimSpace(string(text))
 	}
-	compared := []string{"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2",
-		"github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9", "github.com/redis/rueidis", "google.golang.org/grpc"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range info.Deps {
 			if slices.Contains(compared, d.Path) {

@@ -68,7 +68,7 @@ func bench(short bool, rounds int, only string, progress io.Writer) (*run, error
 	}
 	defer redis.stop()
 	stopWith(redis)
-	r.Machine = thisMachine(redis)
+	r.Machine = thisMachine(redis, limiters)
 	if r.checked, err = check(short, redis); err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func benchWaiting(short bool, rounds int, only, out string, progress io.Writer) 
 	if short {
 		e.scale = 0.02
 	}
-	start, m := time.Now(), thisMachine(redis)
+	start, m := time.Now(), thisMachine(redis, limiters)
 	var b, cases bytes.Buffer
 	for _, c := range slices.Concat(memoryWaits, redisWaits) {
 		if !strings.HasPrefix(c.title, only) {
@@ -110,28 +110,11 @@ func (c *waitCase) measure(w io.Writer, e *waitEnv, rounds int) error {
 		}
 		var cells []string
 		for k, values := range all[i] {
-			middle, low, high := spreadOf(values).middle, slices.Min(values), slices.Max(values)
-			switch {
-			case middle != middle: // NaN
-			case low == high:
-				cells = append(cells, number(middle)+" "+c.columns[k])
-			case figure(low) == figure(high):
-				cells = append(cells, figure(middle)+" "+c.columns[k])
-			default:
-				cells = append(cells, fmt.Sprintf("%s (%s–%s) %s", figure(middle), figure(low), figure(high), c.columns[k]))
-			}
+			cells = append(cells, medianOf(values)+" "+c.columns[k])
 		}
 		fmt.Fprintf(w, "| %s | %s | %s |\n", name, strings.ReplaceAll(subject.name, "**", ""), strings.Join(cells, "; "))
 	}
 	return nil
-}
-
-// figure has three digits, or all digits of the whole part.
-func figure(v float64) string {
-	if v < 100 {
-		return digits(v)
-	}
-	return number(v)
 }
 
 // A waiter is a limiter of one key whose callers wait.

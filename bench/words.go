@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -32,6 +33,26 @@ func digits(v float64) string {
 
 func ratio(s spread) string {
 	return fmt.Sprintf("%s (%s–%s)", digits(s.middle), digits(s.low), digits(s.high))
+}
+
+// medianOf is a median with least and most, unless they look the same.
+func medianOf(values []float64) string {
+	middle, low, high := spreadOf(values).middle, slices.Min(values), slices.Max(values)
+	switch {
+	case middle != middle, low == high: // NaN
+		return number(middle)
+	case figure(low) == figure(high):
+		return figure(middle)
+	}
+	return fmt.Sprintf("%s (%s–%s)", figure(middle), figure(low), figure(high))
+}
+
+// figure has three digits, or all digits of the whole part.
+func figure(v float64) string {
+	if v < 100 {
+		return digits(v)
+	}
+	return number(v)
 }
 
 func percent(share float64) string {
