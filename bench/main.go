@@ -33,6 +33,7 @@ func main() {
 	only := flag.String("only", "", "measure only tables whose name (of waiting: title) starts so")
 	out := flag.String("out", "../docs", "the directory to write to")
 	waiting := flag.Bool("waiting", false, "measure waiting instead of all other tables")
+	many := flag.Bool("rules", false, "measure files with many rules instead of all other tables")
 	from := flag.String("from", "", "measure nothing: write the page and the pictures of these raw figures")
 	whole := flag.Bool("tables", false, "print all tables, too")
 	flag.Parse()
@@ -41,6 +42,12 @@ func main() {
 	}
 	if *waiting {
 		if err := benchWaiting(*short, *rounds, *only, *out, os.Stderr); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	if *many {
+		if err := benchRules(*short, *rounds, *out, os.Stderr); err != nil {
 			log.Fatal(err)
 		}
 		return

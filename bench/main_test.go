@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -67,12 +69,17 @@ func TestShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for d := xml.NewDecoder(bytes.NewReader(picture)); ; {
-			if _, err := d.Token(); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatalf("%s: %v", group, err)
-			}
+		wellFormed(t, group, picture)
+	}
+}
+
+func wellFormed(t *testing.T, name string, picture []byte) {
+	t.Helper()
+	for d := xml.NewDecoder(bytes.NewReader(picture)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
 	}
 }
@@ -97,6 +104,62 @@ func TestShortWaiting(t *testing.T) {
 		if !bytes.Contains(text, []byte("| "+c.about+" |")) {
 			t.Errorf("the page lacks %q", c.title)
 		}
+	}
+}
+
+// All ways of telling rules apart run, and the page and the picture have each. That one rule applies, and
+// which, the rows themselves check.
+func TestShortRules(t *testing.T) {
+	dir := t.TempDir()
+	if err := benchRules(true, 2, dir, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "benchmarks-rules.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	picture, err := os.ReadFile(filepath.Join(dir, "benchmarks-rules.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wellFormed(t, "benchmarks-rules.svg", picture)
+	for _, way := range ruleWays {
+		if !bytes.Contains(page, []byte("\n| "+way.name+" | ")) {
+			t.Errorf("the page lacks %q", way.name)
+		}
+		if !bytes.Contains(picture, []byte(">Stint, by "+way.name+"<")) {
+			t.Errorf("the picture lacks %q", way.name)
+		}
+	}
+	for _, lack := range []string{"NaN", "Inf", "%!"} {
+		if bytes.Contains(page, []byte(lack)) || bytes.Contains(picture, []byte(lack)) {
+			t.Errorf("%s in the page or the picture:\n%s", lack, page)
+		}
+	}
+}
+
+// A row is refused if a request finds another rule than it is for.
+func TestRuleRow(t *testing.T) {
+	way := &ruleWay{match: `operation == "o%[1]d" || operation == "o1"`}
+	if _, err := stintRow("two", 2, ruleFile(way.matches(2))); err == nil {
+		t.Error("two rules applied to a request")
+	}
+}
+
+// Names of curves that end close to each other do not overlap.
+func TestPlotCurves(t *testing.T) {
+	var b bytes.Buffer
+	one := func(name string, last float64) curve {
+		return curve{name: name, kind: ours, sizes: []float64{1, 10}, times: []spread{{middle: 100}, {middle: last}}}
+	}
+	plotCurves(&b, "a < b", "", "", []curve{one("low", 1000), one("high", 1001), one("top", 1e6)})
+	wellFormed(t, "curves", b.Bytes())
+	at := map[string]float64{}
+	for _, m := range regexp.MustCompile(`y="([0-9.]+)" fill="#[0-9a-f]+">(low|high|top)<`).FindAllStringSubmatch(b.String(), -1) {
+		at[m[2]], _ = strconv.ParseFloat(m[1], 64)
+	}
+	if len(at) != 3 || at["top"] >= at["high"] || at["low"]-at["high"] < curvesLabel {
+		t.Errorf("names are at %v", at)
 	}
 }
 
@@ -172,7 +235,7 @@ func TestPauses(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	for got, want := range map[string]string{
-		duration(4.126): "4.13 ns", duration(99.96): "100 ns", duration(12345): "12.3 µs", duration(2e6): "2.00 ms",
+		duration(4.126): "4.13 ns", duration(99.96): "100 ns", duration(12345): "12.3 µs", duration(2e6): "2.00 ms", duration(1.5e9): "1.50 s",
 		number(1234): "1,234", number(12.34): "12.3", number(0): "0", number(2345678): "2.35 M", number(100): "100",
 		percent(0.5): "50.0 %", percent(0.0001): "< 0.1 %", count(-1): "–",
 	} {

@@ -14,7 +14,7 @@ func (r *run) page(w io.Writer) {
 	m := &r.Machine
 	fmt.Fprintf(w, `# Benchmarks
 
-Stint beside other limiters, and beside floors: the least that any limiter must do. [benchmarks-waiting.md](benchmarks-waiting.md) is about callers that wait.
+Stint beside other limiters, and beside floors: the least that any limiter must do. [benchmarks-waiting.md](benchmarks-waiting.md) is about callers that wait, [benchmarks-rules.md](benchmarks-rules.md) about files with many rules.
 
 ## How to repeat it
 

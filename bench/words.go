@@ -13,6 +13,8 @@ func duration(ns float64) string {
 	switch {
 	case math.IsNaN(ns):
 		return "–"
+	case ns >= 1e9:
+		return digits(ns/1e9) + " s"
 	case ns >= 1e6:
 		return digits(ns/1e6) + " ms"
 	case ns >= 1e3:

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+)
+
+// page writes docs/benchmarks-rules.md, with figures of this run only.
+func (r *ruleRun) page(w io.Writer) {
+	m := &r.Machine
+	fmt.Fprintf(w, `# Benchmarks of files with many rules
+
+This page shows what it costs to find the rules that apply to a request, in a file of up to %s rules of which one applies. [rules.md](rules.md#many-rules) says which rules Stint passes over; [benchmarks.md](benchmarks.md) compares the decisions that follow.
+
+## How to repeat it
+
+%s writes this page.
+
+- **Measured** %s at commit %s, in %s: %s, %d shared processors (load %s to %s), %s, %s, %s.
+- All rows are in one process and take turns in %d rounds. Figures are medians of rounds, with least and most; ratios are those of each round.
+- Stint is %s, which finds the rules, their keys and their limits, and asks no store. There are %d requests, in turn, for as many of the rules.
+- Time is that of the processor, without garbage collection, which would cost cel-go more.
+
+## Rules told apart by one field
+
+![Time to find the rules of a request](benchmarks-rules.svg)
+
+The columns on the right are multiples of the time with one rule. An index finds the rule that applies, except by a regular expression: there, Stint evaluates each rule.
+
+`, number(float64(slices.Max(r.sizes))), "`make bench-rules`", r.Date.UTC().Format(time.DateOnly), m.Commit, r.Took.Round(time.Second), m.CPU, m.Processors,
+		m.LoadBefore, m.LoadAfter, m.System, m.Go, modules(m.Modules), r.Rounds, "`Set.Asks` of package `server/rules`", requestsInTurn)
+	r.waysTable(w)
+	r.celTable(w)
+	r.networksTable(w)
+	r.loadsTable(w)
+}
+
+// row is that of a name and a number of rules; nil: none.
+func (r *ruleRun) row(name string, n int) *ruleRow {
+	for _, row := range r.rows {
+		if row.subject.name == name && row.n == n {
+			return row
+		}
+	}
+	return nil
+}
+
+// over is how many times as long row takes as other; "–": there is no row.
+func (row *ruleRow) over(other *ruleRow) string {
+	if row == nil || other == nil {
+		return "–"
+	}
+	return medianOf(row.ratios(&other.result, (*sample).cost))
+}
+
+// perCall are the row's allocations. The runtime's own are less than a hundredth for each call.
+func (row *ruleRow) perCall() string { return number(math.Floor(row.allocs()*10) / 10) }
+
+func (r *ruleRun) waysTable(w io.Writer) {
+	fmt.Fprint(w, "| rules differ in | 1 rule | allocations | ÷ "+celAloneRow+" |")
+	rule := "|---|---:|---:|---:|"
+	for _, n := range r.sizes[1:] {
+		fmt.Fprintf(w, " %s rules |", number(float64(n)))
+		rule += "---:|"
+	}
+	fmt.Fprintf(w, "\n%s\n", rule)
+	alone := r.row(celAloneRow, 1)
+	least, most := math.Inf(1), 0.0
+	for _, way := range ruleWays {
+		one := r.row(way.name, 1)
+		fmt.Fprintf(w, "| %s | %s | %s | %s |", way.name, duration(one.cost().middle), one.perCall(), one.over(alone))
+		for _, n := range r.sizes[1:] {
+			fmt.Fprintf(w, " %s |", r.row(way.name, n).over(one))
+		}
+		fmt.Fprintln(w)
+		if last := r.row(way.name, slices.Max(r.sizes)); last != nil && way.name != byPattern {
+			times := spreadOf(last.ratios(&one.result, (*sample).cost)).middle
+			least, most = min(least, times), max(most, times)
+		}
+	}
+	fmt.Fprintf(w, "\nWith %s rules in an index, a request takes %s to %s times as long as with one rule. Much of that is memory: so many rules do not fit into the processor's caches. "+
+		"To a match with a regular expression, add a part that an index finds, such as `request.path.under(\"/api\") && …`.\n", number(float64(slices.Max(r.sizes))), digits(least), digits(most))
+}
+
+// celTable has multiples of one evaluation by cel-go.
+func (r *ruleRun) celTable(w io.Writer) {
+	alone := r.row(celAloneRow, 1)
+	fmt.Fprintf(w, `
+## Beside cel-go
+
+The programs of cel-go have the same conditions, and %s. *In turn* evaluates all programs of a file, as without an index. A Go map looks the operation up and evaluates nothing. Figures are multiples of one program (%s, allocations: %s), which would still be evaluated beside a map of rules.
+
+| rules | a Go map | Stint, by operation | cel-go in turn, by operation | Stint, by regular expression | cel-go in turn, by regular expression |
+|---:|---:|---:|---:|---:|---:|
+`, "`OptOptimize`", duration(alone.cost().middle), alone.perCall())
+	for _, n := range r.sizes {
+		fmt.Fprintf(w, "| %s |", number(float64(n)))
+		for _, name := range []string{goMapRow, byOperation, celOperations, byPattern, celPatterns} {
+			fmt.Fprintf(w, " %s |", r.row(name, n).over(alone))
+		}
+		fmt.Fprintln(w)
+	}
+	n := min(mostInTurn, slices.Max(r.sizes))
+	fmt.Fprintf(w, `
+Stint takes longer for one rule, because it also evaluates the rule's key and lists the limits. With %s rules, cel-go in turn takes %s times as long as Stint by operation, and %s times by regular expression.
+`, number(float64(n)), r.row(celOperations, n).over(r.row(byOperation, n)), r.row(celPatterns, n).over(r.row(byPattern, n)))
+}
+
+func (r *ruleRun) networksTable(w io.Writer) {
+	fmt.Fprint(w, "\n## Networks\n\nRules have `client.ip in cidr(\"…\")`, and the request's client is in one network.\n\n| file | time | ÷ the first | allocations |\n|---|---:|---:|---:|\n")
+	for _, row := range r.networks {
+		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", row.subject.name, duration(row.cost().middle), row.over(r.networks[0]), row.perCall())
+	}
+}
+
+func (r *ruleRun) loadsTable(w io.Writer) {
+	fmt.Fprint(w, `
+## Loading a file
+
+Rules differ in their operation. cel-go compiles their matches alone. Stint reads the file, compiles keys and limits, too, checks all of it, and makes the index. Here, time is by the clock, with garbage collection; memory is what the heap keeps.
+
+| rules | time | ÷ cel-go | memory | ÷ cel-go |
+|---:|---:|---:|---:|---:|
+`)
+	over := func(a, b []float64) string {
+		all := make([]float64, len(a))
+		for i := range all {
+			all[i] = a[i] / b[i]
+		}
+		return medianOf(all)
+	}
+	for i := 0; i < len(r.loads); i += 2 {
+		stint, cel := r.loads[i], r.loads[i+1]
+		fmt.Fprintf(w, "| %s | %s | %s | %s MB | %s |\n", number(float64(stint.n)), duration(spreadOf(stint.took).middle), over(stint.took, cel.took),
+			digits(spreadOf(stint.bytes).middle/1e6), over(stint.bytes, cel.bytes))
+	}
+}
+
+// picture is docs/benchmarks-rules.svg.
+func (r *ruleRun) picture(w io.Writer) {
+	var curves []curve
+	add := func(label, name string) {
+		c := curve{name: label}
+		for _, n := range r.sizes {
+			row := r.row(name, n)
+			if name == celAloneRow {
+				row = r.row(name, 1)
+			}
+			if row != nil {
+				c.kind, c.sizes, c.times = row.subject.kind, append(c.sizes, float64(n)), append(c.times, row.cost())
+			}
+		}
+		curves = append(curves, c)
+	}
+	for _, way := range ruleWays {
+		add("Stint, by "+way.name, way.name)
+	}
+	for _, name := range []string{celOperations, celPatterns, celAloneRow, goMapRow} {
+		add(name, name)
+	}
+	plotCurves(w, "Time to find the rules of a request", "Further down is faster; both scales are logarithmic. One rule of the file applies to the request. Dashed: without Stint.", "rules in the file", curves)
+}
