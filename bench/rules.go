@@ -116,8 +116,8 @@ func (r *ruleRun) open() error {
 	errs = append(errs,
 		network(stintRow("1 rule with one network", 1, ruleFile(way.matches(1)))),
 		network(stintRow(number(float64(n))+" rules with one network each", n, ruleFile(way.matches(n)))),
-		// HERE: a row for named lists, as 1 rule with client.ip in list("bad") and a list of 1,000,000 networks.
-		// It needs a stintRow whose file is parsed with that list; ruleInput(0) has to be in it.
+		// HERE: a row for named lists: 1 rule with client.ip in list("bad"), and a list of 1,000,000 networks.
+		// It needs a stintRow whose file is parsed with that list, which has ruleAddress(0).
 	)
 	return errors.Join(errs...)
 }
@@ -126,7 +126,7 @@ func (r *ruleRun) open() error {
 // count.
 func (r *ruleRun) measure() error {
 	// A collection during one row's turn would be for the heap of all rows. So garbage is not charged to
-	// anybody, which favours what allocates: cel-go.
+	// anybody, which favours cel-go in turn: it allocates for each program.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	all := append(r.rows[:len(r.rows):len(r.rows)], r.networks...)
 	for round := -1; round < r.Rounds; round++ {
