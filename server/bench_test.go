@@ -97,6 +97,38 @@ func BenchmarkCheck(b *testing.B) {
 	b.Run("without net, a list of 100", without("["+strings.Repeat(body+",", 99)+body+"]"))
 }
 
+// Lists of 20 checks, to each of which one rule of many applies.
+func BenchmarkChecksOfMany(b *testing.B) {
+	for _, by := range []struct{ what, match, check string }{
+		{"operation", `operation == "o%d"`, `{"client":"192.0.2.1","operation":"o%d"}`},
+		{"attribute", `attrs.x == "o%d"`, `{"client":"192.0.2.1","attrs":{"x":"o%d"}}`},
+		{"header", `request.headers["x-tenant"] == "o%d"`, `{"client":"192.0.2.1","request":{"path":"/","headers":{"x-tenant":"o%d"}}}`},
+		{"path", `request.path == "/o%d"`, `{"client":"192.0.2.1","request":{"path":"/o%d"}}`},
+	} {
+		for _, n := range []int{1, 1000, 10_000} {
+			b.Run(fmt.Sprintf("by=%s/rules=%d", by.what, n), func(b *testing.B) {
+				file := "rules:\n"
+				for i := range n {
+					file += fmt.Sprintf("- {name: r%d, match: '%s', key: client.ip, limits: [1000000000 per 1h]}\n", i, fmt.Sprintf(by.match, i))
+				}
+				checks := make([]string, 20)
+				for i := range checks {
+					checks[i] = fmt.Sprintf(by.check, n*i/20)
+				}
+				body, h := "["+strings.Join(checks, ",")+"]", newServer(b, file).Check()
+				b.ReportAllocs()
+				for b.Loop() {
+					w := nowhere{http.Header{}}
+					r, _ := http.NewRequest("POST", "http://localhost/v1/check", strings.NewReader(body))
+					r.Header.Set("Content-Type", "application/json")
+					h.ServeHTTP(w, r)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20, "ns/check")
+			})
+		}
+	}
+}
+
 // One check and a list of 100, each of another client, and lists of calls of Envoy's service.
 func BenchmarkCheckThroughRedis(b *testing.B) {
 	store, err := redislimit.Connect(b.Context(), redistest.Start(b).URL(), redislimit.Options{})
