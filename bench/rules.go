@@ -116,8 +116,7 @@ func (r *ruleRun) open() error {
 	errs = append(errs,
 		network(stintRow("1 rule with one network", 1, ruleFile(way.matches(1)))),
 		network(stintRow(number(float64(n))+" rules with one network each", n, ruleFile(way.matches(n)))),
-		// HERE: a row for named lists: 1 rule with client.ip in list("bad"), and a list of 1,000,000 networks.
-		// It needs a stintRow whose file is parsed with that list, which has ruleAddress(0).
+		network(manyNetworks(1_000_000)),
 	)
 	return errors.Join(errs...)
 }
@@ -183,11 +182,41 @@ func stintRow(name string, n int, file []byte) (*ruleRow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	var plan rules.Plan
 	inputs := make([]*rules.Input, requestsInTurn)
 	for j, i := range numbers(n) {
 		inputs[j] = ruleInput(i)
-		if err := set.Asks(inputs[j], &plan); err != nil || len(plan.Rules) != 1 || plan.Rules[0].Name != fmt.Sprint("rule", i) {
+	}
+	return setRow(name, n, set, inputs)
+}
+
+// manyNetworks has one rule for a list of n networks.
+func manyNetworks(n int) (*ruleRow, error) {
+	name := "1 rule with a list of " + number(float64(n)) + " networks"
+	networks := rules.NewNetworks()
+	for i := range n {
+		networks.Add(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+	}
+	lists := rules.NewLists("many")
+	lists.Set("many", networks)
+	set, err := rules.Parse("rules.yaml", ruleFile([]string{`client.ip in list("many")`}))
+	if err == nil {
+		set, err = set.On(&rules.Instance{Lists: lists})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	inputs := make([]*rules.Input, requestsInTurn)
+	for i := range inputs {
+		inputs[i] = &rules.Input{Client: ruleAddress(i * 255 % n), Cost: 1}
+	}
+	return setRow(name, 1, set, inputs)
+}
+
+// setRow finds what applies to inputs: one rule to each.
+func setRow(name string, n int, set *rules.Set, inputs []*rules.Input) (*ruleRow, error) {
+	var plan rules.Plan
+	for i, in := range inputs {
+		if err := set.Asks(in, &plan); err != nil || len(plan.Rules) != 1 {
 			return nil, fmt.Errorf("%s: request %d of a file of %d rules: %d apply (%v)", name, i, n, len(plan.Rules), err)
 		}
 	}

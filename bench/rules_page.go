@@ -111,7 +111,7 @@ Stint takes longer for one rule, because it also checks the request, evaluates t
 }
 
 func (r *ruleRun) networksTable(w io.Writer) {
-	fmt.Fprint(w, "\n## Networks\n\nRules have `client.ip in cidr(\"…\")`, and the request's client is in one network.\n\n| file | time | ÷ the first | allocations |\n|---|---:|---:|---:|\n")
+	fmt.Fprint(w, "\n## Networks\n\nRules have `client.ip in cidr(\"…\")` or `in list(\"…\")`, and the request's client is in one network.\n\n| file | time | ÷ the first | allocations |\n|---|---:|---:|---:|\n")
 	for _, row := range r.networks {
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", row.subject.name, duration(row.cost().middle), row.over(r.networks[0]), row.perCall())
 	}
