@@ -25,7 +25,7 @@ func TestAttackLog(t *testing.T) {
 		}
 	})
 	files := newAuthority(t).sign(t, "server").write(t, nil)
-	g := start(t, newServer(t, repeatedRules, everythingTo(up), logTo(&log), withTLS(nil, nil, files)))
+	g := start(t, newServer(t, trusting+repeatedRules, everythingTo(up), logTo(&log), withTLS(nil, nil, files)))
 	const times = 200
 	for name, attack := range map[string]func(){
 		"chunks that are none": func() {

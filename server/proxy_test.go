@@ -223,3 +223,22 @@ rules: [{name: client, key: client.ip, limits: [2 per 1h]}]
 		}
 	}
 }
+
+// What stands in front is told to the upstream under one name only: what a client says of
+// itself under a name that the upstream takes for it ends here.
+func TestForwardedTwins(t *testing.T) {
+	var seen http.Header
+	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) { seen = r.Header })
+	for _, trusted := range []string{"", "trusted_proxies: [127.0.0.1/32]\n"} {
+		g := start(t, newServer(t, trusted+many, everythingTo(up), func(c *server.Config) { c.Settings.ClientHeader = "X-My-Ip" }))
+		got := send(t, g.gateway, "GET", "/", "X_Forwarded_For: 1.1.1.1", "X_FORWARDED_PROTO: https", "X.Real.Ip: 1.1.1.1", "x_my_ip: 1.1.1.1", "X_Other: kept", "X-My-Ip: 192.0.2.1")
+		if got.StatusCode != 200 || seen.Get("X_other") != "kept" {
+			t.Fatalf("%s %v", got.Status, seen)
+		}
+		for name := range seen {
+			if name != "X_other" && strings.ContainsAny(name, "_.") {
+				t.Errorf("%q: the upstream got %s", trusted, name)
+			}
+		}
+	}
+}
