@@ -13,6 +13,15 @@ import (
 type assault struct {
 	http2  bool
 	pieces []string
+
+	// Of an assault by a target alone, which reaches the upstream as it is or not at all, and of its only request.
+	target, id string
+}
+
+// targeting is an assault by a target alone.
+func targeting(id, target string) *assault {
+	request := "GET " + target + " HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\nX-Id: " + id + "\r\n\r\n"
+	return &assault{pieces: []string{request}, target: target, id: id}
 }
 
 func (a *assault) text() string { return strings.Join(a.pieces, "") }

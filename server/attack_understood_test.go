@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -75,19 +76,73 @@ type understanding struct {
 	fence      net.Conn
 }
 
+// understandings start upstreams that tell a port by a datagram, for each request, what they understand of it. A line
+// is a name and a text.
 var understandings = []struct {
-	name, binary string
-	args         func(t *testing.T, dir, port, told string) []string
+	name  string
+	start func(t *testing.T, told string) *url.URL
 }{
-	{"nginx", "nginx", func(t *testing.T, dir, port, told string) []string {
-		return nginxArgs(t, "understood.conf", dir, "PORT", port, "LOG", told)
+	{"nginx", func(t *testing.T, told string) *url.URL {
+		return startProgram(t, "nginx", func(dir, port string) []string {
+			return nginxArgs(t, "understood.conf", dir, "PORT", port, "LOG", told)
+		})
 	}},
-	{"node", "node", func(_ *testing.T, _, port, told string) []string {
-		return []string{filepath.Join("testdata", "upstreams", "understood.js"), port, told}
-	}},
-	{"python", "python3", func(_ *testing.T, _, port, told string) []string {
-		return []string{filepath.Join("testdata", "upstreams", "understood.py"), port, told}
-	}},
+	{"node", func(t *testing.T, told string) *url.URL { return startScript(t, "node", "understood.js", told) }},
+	{"python", func(t *testing.T, told string) *url.URL { return startScript(t, "python3", "understood.py", told) }},
+	{"go", startGo},
+}
+
+func startScript(t *testing.T, binary, file, told string) *url.URL {
+	return startProgram(t, binary, func(_, port string) []string {
+		return []string{filepath.Join("testdata", "upstreams", file), port, told}
+	})
+}
+
+func startGo(t *testing.T, told string) *url.URL {
+	to, err := net.Dial("udp4", "127.0.0.1:"+told)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { to.Close() })
+	return upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		lines := []string{`by "go"`}
+		tell := func(name string, texts ...string) {
+			for _, text := range texts {
+				lines = append(lines, fmt.Sprintf("%s \"%s\"", name, escaped(text)))
+			}
+		}
+		tell("id", r.Header["X-Id"]...)
+		tell("method", r.Method)
+		tell("raw", r.RequestURI)
+		tell("host", r.Host)
+		tell("key", r.Header["X-Api-Key"]...)
+		tell("client", r.Header["X-Client"]...)
+		for name, values := range r.Header {
+			for _, value := range values {
+				tell("header", name+": "+value)
+			}
+		}
+		tell("path", r.URL.Path, withSlash(path.Clean(r.URL.Path), r.URL.Path), r.URL.EscapedPath())
+		tell("user", r.URL.Query()["user"]...)
+		if u, err := url.Parse(r.RequestURI); err == nil {
+			tell("path", u.Path)
+			tell("user", u.Query()["user"]...)
+		}
+		_, _ = io.WriteString(to, strings.Join(lines, "\n"))
+	})
+}
+
+// escaped is text as readUnderstood reads it.
+func escaped(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			fmt.Fprintf(&b, `\x%02x`, c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 func startUnderstanding(t *testing.T, i int) *understanding {
@@ -98,9 +153,8 @@ func startUnderstanding(t *testing.T, i int) *understanding {
 	t.Cleanup(func() { told.Close() })
 	_ = told.(*net.UDPConn).SetReadBuffer(4 << 20)
 	_, port, _ := net.SplitHostPort(told.LocalAddr().String())
-	what := understandings[i]
-	u := startProgram(t, what.binary, func(dir, at string) []string { return what.args(t, dir, at, port) })
-	up := &understanding{name: what.name, addr: u.Host, url: u, told: told}
+	u := understandings[i].start(t, port)
+	up := &understanding{name: understandings[i].name, addr: u.Host, url: u, told: told}
 	t.Cleanup(func() {
 		if up.fence != nil {
 			up.fence.Close()
@@ -207,19 +261,8 @@ rules:
 // faces says which rule a request as it is understood falls under that is not in c, or
 // in c by another key; "": none does.
 func (u understood) faces(c counted) string {
-	raw := u.one("raw")
-	paths, users, keys := u["path"], u["user"], u["key"]
-	for _, r := range modelled(raw) {
-		if r.path != "" {
-			paths = append(paths, r.path)
-		}
-		if user, err := url.QueryUnescape(r.user); err == nil {
-			users = append(users, user)
-		}
-	}
-	undecoded, query, _ := strings.Cut(raw, "?")
-	paths = append(paths, undecoded)
-	users = append(users, modelledUsers(query)...)
+	paths, users := modelled(u.one("raw"))
+	paths, users, keys := append(paths, u["path"]...), append(users, u["user"]...), u["key"]
 	for _, line := range u["header"] {
 		name, value, _ := strings.Cut(line, ": ")
 		if strings.Map(inCGI, name) == "X_API_KEY" {
@@ -228,15 +271,10 @@ func (u understood) faces(c counted) string {
 	}
 	applies := func(rule string) bool { _, ok := c[rule]; return ok }
 	for _, p := range paths {
-		r := reading{path: p}
-		names := r.facing()
-		if p == "/files" || strings.HasPrefix(p, "/files/") {
-			names = append(names, "files")
-		}
 		if p == "/blocked" {
 			return fmt.Sprintf("the path %q is on the blocklist", p)
 		}
-		for _, name := range names {
+		for _, name := range facing(p) {
 			if !applies(name) {
 				return fmt.Sprintf("the path %q falls under the rule %s, which did not apply", p, name)
 			}
@@ -267,6 +305,29 @@ func (u understood) faces(c counted) string {
 	}
 	return ""
 }
+
+// facing are the rules that a path falls under.
+func facing(p string) (names []string) {
+	if p == "/login" {
+		names = append(names, "login")
+	}
+	if strings.HasPrefix(p, "/admin/") {
+		names = append(names, "admin")
+	}
+	if isItem(p) {
+		names = append(names, "item")
+	}
+	// Of a server that has no regard to case, slashes at the end and parameters.
+	if lower := strings.ToLower(p); lower == "/area" || strings.HasPrefix(lower, "/area/") || strings.HasPrefix(lower, "/area;") {
+		names = append(names, "area")
+	}
+	if p == "/files" || strings.HasPrefix(p, "/files/") {
+		names = append(names, "files")
+	}
+	return names
+}
+
+var isItem = regexp.MustCompile("^/item/[^/]+$").MatchString
 
 // valid is text with what is no UTF-8 in it as one replacement, as libraries differ about
 // how many there are.
@@ -299,28 +360,4 @@ func inCGI(c rune) rune {
 		return c
 	}
 	return '_'
-}
-
-// modelledUsers are the users in a query to servers that are not run here: in PHP and
-// Rack user[] is one, in ASP.NET USER, and in C a text ends at a NUL.
-func modelledUsers(query string) (users []string) {
-	for part := range strings.SplitSeq(query, "&") {
-		name, value, _ := strings.Cut(part, "=")
-		name, err := url.QueryUnescape(name)
-		if err != nil {
-			continue
-		}
-		if value, err = url.QueryUnescape(value); err != nil {
-			continue
-		}
-		name, _, _ = strings.Cut(strings.TrimLeft(name, " "), "\x00")
-		if before, _, ok := strings.Cut(name, "["); ok && before != "" {
-			name = before
-		}
-		if strings.EqualFold(name, "user") && http.CanonicalHeaderKey(name) == "User" {
-			before, _, _ := strings.Cut(value, "\x00")
-			users = append(users, value, before)
-		}
-	}
-	return users
 }

@@ -1,8 +1,8 @@
 package server_test
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -278,21 +278,44 @@ func overHTTP2(t *testing.T, addr string, fields []hpack.HeaderField) string {
 	t.Helper()
 	c := dial(t, addr)
 	defer c.Close()
-	frames := http2.NewFramer(c.Conn, bufio.NewReader(c.Conn))
+	said, err := askHTTP2(c.Conn, fields, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said
+}
+
+// askHTTP2 sends a request, well-formed or not, and waits for the end of its answer.
+func askHTTP2(c net.Conn, fields []hpack.HeaderField, body string) (said string, err error) {
+	var out bytes.Buffer
+	frames := http2.NewFramer(&out, c)
+	frames.AllowIllegalWrites = true
 	frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	_, _ = io.WriteString(c, http2.ClientPreface)
+	out.WriteString(http2.ClientPreface)
 	_ = frames.WriteSettings()
-	_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(fields), EndStream: true, EndHeaders: true})
+	_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(fields), EndStream: body == "", EndHeaders: true})
+	if body != "" {
+		_ = frames.WriteData(1, true, []byte(body))
+	}
+	_, _ = c.Write(out.Bytes())
 	for {
-		switch f, err := frames.ReadFrame(); f := f.(type) {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			return said, err
+		}
+		switch f := f.(type) {
 		case *http2.MetaHeadersFrame:
-			return f.PseudoValue("status")
+			if said = f.PseudoValue("status"); f.StreamEnded() {
+				return said, nil
+			}
+		case *http2.DataFrame:
+			if f.StreamEnded() {
+				return said, nil
+			}
 		case *http2.RSTStreamFrame:
-			return f.ErrCode.String()
+			return cmp.Or(said, f.ErrCode.String()), nil
 		case *http2.GoAwayFrame:
-			return f.ErrCode.String()
-		case nil:
-			t.Fatal(err)
+			return cmp.Or(said, f.ErrCode.String()), nil
 		}
 	}
 }

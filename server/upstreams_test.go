@@ -1,8 +1,6 @@
 package server_test
 
 import (
-	"encoding/hex"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,91 +17,6 @@ import (
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server/config"
 )
-
-// reading is what a server, or a library on it, makes of a target: the path, and the
-// parameter user of the query.
-type reading struct{ by, path, user string }
-
-// echoing is a real server that tells what it received, and how it reads it.
-type echoing struct {
-	name  string
-	start func(t *testing.T) *url.URL
-	// parse reads the body of its answer.
-	parse func(body string) (raw string, all []reading, err error)
-}
-
-var echoings = []echoing{
-	{"go", startGo, readLines},
-	{"node", startScript("node", "echo.js"), readLines},
-	{"python", startScript("python3", "echo.py"), readLines},
-	{"nginx", startNginx, readNginx},
-}
-
-func readLines(body string) (raw string, all []reading, err error) {
-	for line := range strings.Lines(body) {
-		fields := strings.Fields(line)
-		for i := range fields[1:] {
-			text, err := hex.DecodeString(strings.TrimPrefix(fields[i+1], "-"))
-			if err != nil {
-				return "", nil, err
-			}
-			fields[i+1] = string(text)
-		}
-		switch len(fields) {
-		case 2:
-			raw = fields[1]
-		case 3:
-			all = append(all, reading{fields[0], fields[1], fields[2]})
-		default:
-			return "", nil, fmt.Errorf("it says %q", line)
-		}
-	}
-	return raw, all, nil
-}
-
-func readNginx(body string) (raw string, all []reading, err error) {
-	lines := strings.SplitN(body, "\n", 3)
-	if len(lines) != 3 {
-		return "", nil, fmt.Errorf("it says %q", body)
-	}
-	return lines[0], []reading{{"nginx", lines[2], lines[1]}}, nil
-}
-
-func startGo(t *testing.T) *url.URL {
-	return upstream(t, func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "raw %x\n", r.RequestURI)
-		reads := func(by, path, user string) {
-			or := func(text string) string {
-				if text == "" {
-					return "-"
-				}
-				return hex.EncodeToString([]byte(text))
-			}
-			fmt.Fprintln(w, by, or(path), or(user))
-		}
-		user := r.URL.Query().Get("user")
-		reads("go", r.URL.Path, user)
-		reads("go-clean", withSlash(path.Clean(r.URL.Path), r.URL.Path), user)
-		reads("go-escaped", r.URL.EscapedPath(), user)
-		if u, err := url.Parse(r.RequestURI); err == nil {
-			reads("go-url.Parse", u.Path, u.Query().Get("user"))
-		}
-	})
-}
-
-func startScript(binary, file string) func(*testing.T) *url.URL {
-	return func(t *testing.T) *url.URL {
-		return startProgram(t, binary, func(_, port string) []string {
-			return []string{filepath.Join("testdata", "upstreams", file), port}
-		})
-	}
-}
-
-func startNginx(t *testing.T) *url.URL {
-	return startProgram(t, "nginx", func(dir, port string) []string {
-		return nginxArgs(t, "nginx.conf", dir, "PORT", port)
-	})
-}
 
 // nginxArgs are the arguments of an nginx by a file of testdata, in which texts are
 // replaced.
@@ -174,8 +87,8 @@ func withSlash(clean, p string) string {
 	return clean
 }
 
-// modelled are the readings of servers that are not run here, and of chains of them.
-func modelled(raw string) (all []reading) {
+// modelled are the paths and the users that servers that are not run here, and chains of them, read in a target.
+func modelled(raw string) (paths, users []string) {
 	full, query, _ := strings.Cut(raw, "?")
 	decode := func(p string) string {
 		if d, err := url.PathUnescape(p); err == nil {
@@ -184,13 +97,18 @@ func modelled(raw string) (all []reading) {
 		return p
 	}
 	clean := func(p string) string { return withSlash(path.Clean("/"+p), p) }
-	add := func(by, p string) { all = append(all, reading{by: by, path: p}) }
+	add := func(p string) {
+		if p != "" {
+			paths = append(paths, p)
+		}
+	}
+	add(full) // undecoded
 	var plain []string
 	for segment := range strings.SplitSeq(full, "/") {
 		name, _, _ := strings.Cut(segment, ";")
 		plain = append(plain, name)
 	}
-	add("Tomcat", clean(decode(strings.Join(plain, "/"))))
+	add(clean(decode(strings.Join(plain, "/")))) // Tomcat
 	late := decode(full)
 	for {
 		before, after, ok := strings.Cut(late, ";")
@@ -202,24 +120,51 @@ func modelled(raw string) (all []reading) {
 			late += "/" + rest
 		}
 	}
-	add("Java, when it has been decoded", clean(late))
-	add("IIS", clean(strings.ReplaceAll(decode(full), `\`, "/")))
-	add("IIS, case and overlong", clean(strings.NewReplacer("\xc0\xaf", "/", "\xc0\xae", ".", `\`, "/").Replace(decode(full))))
+	add(clean(late))                                                                                  // Java, when it has been decoded
+	add(clean(strings.ReplaceAll(decode(full), `\`, "/")))                                            // IIS
+	add(clean(strings.NewReplacer("\xc0\xaf", "/", "\xc0\xae", ".", `\`, "/").Replace(decode(full)))) // IIS, case and overlong
 	cut, _, _ := strings.Cut(decode(full), "\x00")
-	add("C", cut)
-	add("C, clean", clean(cut))
-	add("decoded twice", clean(decode(decode(full))))
+	add(cut)                         // C
+	add(clean(cut))                  // C, clean
+	add(clean(decode(decode(full)))) // decoded twice
 	fragment, _, _ := strings.Cut(full, "#")
-	add("without fragment", decode(fragment))
-	add("RFC 3986", decode(clean(strings.NewReplacer("%2e", ".", "%2E", ".").Replace(full))))
+	add(decode(fragment))                                                         // without fragment
+	add(decode(clean(strings.NewReplacer("%2e", ".", "%2E", ".").Replace(full)))) // RFC 3986
 	if rest, ok := strings.CutPrefix(full, "//"); ok {
 		_, after, _ := strings.Cut(rest, "/")
-		add("after a host", decode("/"+after))
+		add(decode("/" + after)) // after a host
 	}
+	return paths, modelledUsers(query)
+}
+
+// modelledUsers are the users in a query to servers that are not run here: in Rack 2 also ; separates, in PHP and
+// Rack user[] is one, in ASP.NET USER, and in C a text ends at a NUL.
+func modelledUsers(query string) (users []string) {
 	for part := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
 		if user, ok := strings.CutPrefix(part, "user="); ok {
-			return append(all, reading{by: "Rack 2", user: user})
+			if user, err := url.QueryUnescape(user); err == nil {
+				users = append(users, user)
+			}
+			break
 		}
 	}
-	return all
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(name)
+		if err != nil {
+			continue
+		}
+		if value, err = url.QueryUnescape(value); err != nil {
+			continue
+		}
+		name, _, _ = strings.Cut(strings.TrimLeft(name, " "), "\x00")
+		if before, _, ok := strings.Cut(name, "["); ok && before != "" {
+			name = before
+		}
+		if strings.EqualFold(name, "user") && http.CanonicalHeaderKey(name) == "User" {
+			before, _, _ := strings.Cut(value, "\x00")
+			users = append(users, value, before)
+		}
+	}
+	return users
 }

@@ -14,7 +14,7 @@ import (
 type Ambiguity uint32
 
 // If you add one, name it in ambiguities, describe it in doc.go, and add targets that
-// have it to server/differential_test.go.
+// have it to slippery in server/differential_test.go.
 const (
 	// DotSegments are "." and ".." between slashes, in any spelling.
 	DotSegments Ambiguity = 1 << iota
