@@ -139,7 +139,7 @@ func TestAttackDifferentialFuzz(t *testing.T) {
 	t.Parallel()
 	short := 1500 // of each upstream
 	if testing.Short() {
-		short = 500
+		short = 400
 	}
 	for i, what := range understandings {
 		t.Run(what.name, func(t *testing.T) {
