@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -179,9 +180,12 @@ func TestExplainIsOfOneInstant(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			scenario := rulestest.Draw(seed)
 			memory := new(stint.Memory)
+			var looking sync.Mutex // rules in shadow mode ask at the same time
 			meanwhile, first, now := map[int]func(){}, 0, 0
 			f := &limittest.Faulty{Store: memory, Fault: func(n int) limittest.Fault {
-				if now = n; meanwhile[n-first] != nil {
+				looking.Lock()
+				defer looking.Unlock()
+				if now = max(now, n); meanwhile[n-first] != nil {
 					meanwhile[n-first]()
 				}
 				return limittest.Fault{}
@@ -195,13 +199,18 @@ func TestExplainIsOfOneInstant(t *testing.T) {
 					p.do(step)
 					continue
 				}
+				synctest.Wait() // for what the last step began
+				looking.Lock()
 				var plan rules.Plan
 				if p.s.Rules().Asks(in, &plan) == nil {
 					meanwhile[1+i%5] = func() { exhaust(t, memory, plan.Asks) }
 				}
 				first = now
+				looking.Unlock()
 				x, err := p.s.Explain(t.Context(), in)
+				looking.Lock()
 				clear(meanwhile)
+				looking.Unlock()
 				if err == nil && len(x.Rules) > 0 && x.Rule != "" != showsRefusal(x) {
 					t.Fatalf("at step %d of seed %d, %s: %q\n%s", i, seed, step.Body, x.Words, scenario)
 				}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,9 +179,9 @@ type kindHistory struct {
 	random   *rand.Rand
 	scenario *rulestest.Scenario
 	said     *sayings
-	down     bool // the store
-	faulty   bool // the store may be
-	few      bool // most refusals have no line
+	down     atomic.Bool // the store
+	faulty   bool        // the store may be
+	few      bool        // most refusals have no line
 	grown    wordCounts
 	lines    wordCounts // refusals by the log, of all steps
 	all      wordCounts // what the counters said, of all steps
@@ -226,7 +227,7 @@ func newHistory(t *testing.T, seed uint64, upstream *url.URL, said *sayings) *ki
 		case 2, 3:
 			h.faulty = true
 			c.Limiter = stint.NewLimiter(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) (f limittest.Fault) {
-				if h.down {
+				if h.down.Load() {
 					f.Err = limittest.ErrFault
 				}
 				return f
@@ -263,7 +264,7 @@ func (h *kindHistory) step(i int) {
 	h.readMore()
 	h.spans.Reset()
 	if h.faulty && h.random.IntN(8) == 0 {
-		h.down = !h.down
+		h.down.Store(!h.down.Load())
 	}
 	switch step.Do {
 	case rulestest.Ban, rulestest.Lift, rulestest.Override:
