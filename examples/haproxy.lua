@@ -63,12 +63,12 @@ local function authorize_request(txn, host, path)
   add("host", host)
   add("x-forwarded-method", txn.f:method())
   add("x-forwarded-uri", txn.sf:pathq())
-  add("x-forwarded-host", txn.sf:req_hdr("host"))
+  add("x-forwarded-host", txn.sf:req_fhdr("host")) -- req_hdr would take the text after a comma
   add("x-forwarded-for", txn.f:src())
   if token then add("stint-token", token) end
   for name, values in pairs(txn.http:req_get_headers()) do -- names are in lower case
     if not is_dropped(name) then
-      for _, value in pairs(values) do add(name, value) end
+      for i = 0, #values do add(name, values[i]) end -- pairs would begin with the second line
     end
   end
   return table.concat(lines, "\r\n") .. "\r\n\r\n"

@@ -118,7 +118,7 @@ rules:
 	unrepeated := [][]spelled{times(3, with("X-Api-Key: k")), times(3, get("/u?user=k"))}
 	two := spelled{"GET", "/?tag=a&tag=b", "example.com", []string{"x-roles: c", "x-roles: d"}}
 	table := []spellings{
-		{about: "hosts", file: byHost, refused: spell(at, mistakable...),
+		{about: "hosts", file: byHost, at: everywhere, refused: spell(at, mistakable...),
 			fine: spell(at, "example.com", "a_b.example:8080", "azAZ09-~.example", "xn--mnchen-3ya.example", "192.0.2.1:1", "[2001:db8::1]", "[2001:db8::1]:443", "example.com."),
 			same: [][]spelled{spell(at, "Admin.EXAMPLE", "admin.example:80", "admin.example.", "admin.example.:80", "admin.example:")}, served: 1},
 		{about: "methods", file: loginRule, refused: spell(loggingIn, "post", "Post", "pOST", "POSt", "poSt"), same: [][]spelled{times(3, post("/login"))}, served: 2},
@@ -136,7 +136,7 @@ rules:
 			takes: func(s served) bool {
 				return slices.Contains(s.header["X-Api-Key"], "k") || s.header["X_api_key"] != nil || s.target == "/u?user=k"
 			}},
-		{about: "lists", file: "repeatable: {headers: [X-Roles], parameters: [tag]}\n" + lists,
+		{about: "lists", file: "repeatable: {headers: [X-Roles], parameters: [tag]}\n" + lists, at: everywhere,
 			same: [][]spelled{{two, {"GET", "/?tag=a,+b", "example.com", []string{"x-roles: c, d"}}}}, served: 1},
 		{about: "lists that are none", file: lists, refused: []spelled{two}},
 		// HTTP/2 leaves spaces in a path and around a value, which go lost on the way to the upstream.
