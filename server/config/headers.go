@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
-
-	"github.com/stintdev/stint/internal/httpfield"
 )
 
 // ParseHeaders reads the text of a headers_file: a line "Name: value" for each header. Empty
@@ -37,7 +34,4 @@ func ParseHeaders(text []byte) (http.Header, error) {
 	return h, nil
 }
 
-func headersInTheClear(to, file string) bool {
-	u, err := url.Parse(to)
-	return err == nil && file != "" && u.Scheme == "http" && !httpfield.IsLoopback(u.Hostname())
-}
+func headersInTheClear(to, file string) bool { return file != "" && isInTheClear(to) }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/schema"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/rules"
@@ -100,7 +99,7 @@ func parseAlgorithm(text string) (string, error) {
 
 func parseKeysURL(text string) (string, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+	if !isWebURL(u, err) {
 		return "", errors.New("want the URL of a JWK Set, such as https://id.example.com/.well-known/jwks.json")
 	}
 	return text, nil
@@ -108,10 +107,7 @@ func parseKeysURL(text string) (string, error) {
 
 // KeysInTheClear reports whether keys come from another machine unencrypted, so that an
 // attacker on the network could replace them.
-func (j *JWT) KeysInTheClear() bool {
-	u, err := url.Parse(j.KeysURL)
-	return err == nil && u.Scheme == "http" && !httpfield.IsLoopback(u.Hostname())
-}
+func (j *JWT) KeysInTheClear() bool { return isInTheClear(j.KeysURL) }
 
 // claimsUnknown finds rules that need claims where no token is read.
 func (s *Settings) claimsUnknown(set *rules.Set) (f rules.Finding, found bool) {

@@ -26,7 +26,7 @@ var settingsGroups = []struct {
 	{"Limits of this instance", "Bounds \"by memory\" together fit into `memory` ([bounds.md](bounds.md#what-an-instance-holds-at-most)).",
 		[]string{"memory", "max_keys", "max_connections", "instance", "max_delayed", "max_delay", "offenders", "recent_requests"}},
 	{"Upstreams", "", []string{"routes", "upstream_timeout", "response_timeout", "body_timeout", "upstream_proxy", "upgrades", "ambiguous", "stop_delay", "stop_timeout"}},
-	{"Clients and proxies", "", []string{"client_header", "headers", "degraded_header", "violations_header", "cors", "jwt", "secrets"}},
+	{"Clients and proxies", "", []string{"client_header", "headers", "degraded_header", "violations_header", "cors", "jwt", "secrets", "lists"}},
 	{"TLS", "Certificates that Stint shows to clients. For servers that it calls, see [upstreams](#routes[].tls).", []string{"tls", "check_tls"}},
 	{"Who may ask: tokens and certificates", "Tokens stand in files or variables, never in the settings.", []string{"check"}},
 	{"The admin API", "", []string{"admin"}},

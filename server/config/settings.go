@@ -82,7 +82,7 @@ type Settings struct {
 	ClientHeader string
 	// Routes are the routes of the gateway.
 	Routes []Route
-	// UpstreamProxy is the proxy for upstreams and for JWT.KeysURL: "" for none,
+	// UpstreamProxy is the proxy for upstreams, JWT.KeysURL and URLs of Lists: "" for none,
 	// "environment" for the one that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name, or the URL
 	// of a proxy. Upstreams of h2c never use a proxy.
 	UpstreamProxy string
@@ -129,6 +129,8 @@ type Settings struct {
 	RulesFrom RulesFrom
 	// Secrets are the secrets for the function hmac in expressions.
 	Secrets []Secret
+	// Lists are the lists of networks for the function list in expressions.
+	Lists []List
 	// JWT says which tokens of clients are valid; expressions read their claims. nil:
 	// tokens are not read.
 	JWT *JWT

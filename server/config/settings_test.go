@@ -105,6 +105,9 @@ func describe(s *config.Settings) string {
 	for _, secret := range s.Secrets {
 		fmt.Fprintf(&b, "secret %+v\n", secret)
 	}
+	for _, list := range s.Lists {
+		fmt.Fprintf(&b, "list %+v\n", list)
+	}
 	if s.JWT != nil {
 		fmt.Fprintf(&b, "jwt %+v\n", *s.JWT)
 	}
@@ -136,7 +139,7 @@ func describe(s *config.Settings) string {
 func TestDefaultSettings(t *testing.T) {
 	const want = "{Listen::8080 CheckListen:127.0.0.1:8082 ProbeListen:off Store:memory Namespace: Memory:0 MaxKeys:-1 DecisionTimeout:25ms Breaker:{Failures:5 Percent:50 Slow:0s Wait:100ms MaxWait:5s Probes:3 Changed:<nil>} Instances:0 PerSecondStore: RememberedDenials:-1 Offenders:1000 RecentRequests:4194304 UpstreamTimeout:1m0s ResponseTimeout:0s BodyTimeout:30s StopDelay:0s StopTimeout:25s " +
 		"Dialect:x-ratelimit ClientHeader: Routes:[] UpstreamProxy: Upgrades:[websocket] AllowAmbiguous: MaxDelayed:1000 MaxDelay:10s Instance:none, by memory in flight, bytes by memory MaxConnections:-1 DegradedHeader:false ViolationsHeader:false CORS:<nil> HashKeys:false Log:{JSON:false Level:INFO Refusals:5 Access:false} Traces:<nil> StateDir: ReadyWithoutControls:true " +
-		"RulesFrom:file Secrets:[] JWT:<nil> TLS:<nil> CheckTLS:<nil> Check:{Callers:{Tokens:[] Clients:[] Hosts:[]} Open:false} " +
+		"RulesFrom:file Secrets:[] Lists:[] JWT:<nil> TLS:<nil> CheckTLS:<nil> Check:{Callers:{Tokens:[] Clients:[] Hosts:[]} Open:false} " +
 		"Admin:{Listen:127.0.0.1:8090 TLS:<nil> Callers:{Tokens:[] Clients:[] Hosts:[]} Dashboard:true} Envoy:<nil> Webhooks:[] origins:[]}"
 	if got := fmt.Sprintf("%+v", config.Default()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)

@@ -48,8 +48,8 @@ type Given struct {
 func (s *Source) Read() (Settings, *rules.Set, error) {
 	settings, wrong := s.ReadSettings()
 	set, err := rules.ParseFiles(s.Files)
-	if err == nil && set.HasServer { // rules without settings are for servers whose secrets are not known here
-		_, err = set.On(&rules.Instance{Secrets: settings.KnownSecrets()})
+	if err == nil && set.HasServer { // rules without settings are for servers whose secrets and lists are not known here
+		_, err = set.On(&rules.Instance{Secrets: settings.KnownSecrets(), Lists: settings.KnownLists()})
 	}
 	if err = yamlnode.Merge(wrong, err); err != nil {
 		return settings, nil, err

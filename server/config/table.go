@@ -79,7 +79,7 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 		{Name: "response_timeout", Value: schema.Duration(r, "response_timeout", &s.ResponseTimeout, 0, schema.Endless), Default: "0s", Example: "30m", See: "deployment.md#upstreams",
 			Says: "How long a whole response may take, from when the request is passed on. 0s: no limit."},
 		{Name: "upstream_proxy", Value: schema.Parsed(r, &s.UpstreamProxy, parseProxy, schema.Scalar("URL", "^"+schema.AnyCase("http", "https", "socks5")+"://[^/]").OrElse(schema.Words(fromEnvironment))).Expanding(r), Example: "http://proxy.internal:3128", Secret: true, See: "deployment.md#upstreams",
-			Says: "Proxy for upstreams and jwks_url: its URL, or environment for HTTP_PROXY, HTTPS_PROXY and NO_PROXY."},
+			Says: "Proxy for upstreams, jwks_url and URLs of lists: its URL, or environment for HTTP_PROXY, HTTPS_PROXY and NO_PROXY."},
 		{Name: "upgrades", Value: schema.List(r, &s.Upgrades, parseUpgrade, schema.Scalar("protocol", "^[^ ]+$")), Default: "[websocket]", Example: "[websocket, mqtt]", See: "deployment.md#upgrades-of-connections",
 			Says: "Protocols that a connection may switch to. Others are removed from requests."},
 		{Name: "ambiguous", Value: schema.Custom(ambiguousShape(), readAmbiguous(r, &s.AllowAmbiguous)), Default: "refuse", See: "deployment.md#paths-that-servers-read-differently",
@@ -104,6 +104,8 @@ func (s *Settings) rows(r *yamlnode.Reader, check *func(*yamlnode.Node)) schema.
 			Says: "Which tokens of clients are valid. Expressions read their claims."},
 		{Name: "secrets", Value: readSecrets(r, &s.Secrets), Example: "{pepper: {file: /etc/stint/pepper}}", See: "access.md#hide-addresses-and-names-in-keys",
 			Says: "Secrets for hmac in expressions, by name."},
+		{Name: "lists", Value: readLists(r, &s.Lists), Example: "{bad: {file: /etc/stint/bad.cidr}}", See: "access.md#lists-of-networks",
+			Says: "Lists of networks for list in expressions, by name; at most 100."},
 
 		{Name: "check", Value: s.Check.value(s, r).After(r, check), See: "access.md#who-may-ask-the-check-api",
 			Says: "Who may use the check API."},
