@@ -25,8 +25,10 @@ type List struct {
 	Reload time.Duration
 }
 
-// maxLists is how many lists an instance may have.
-const maxLists = 100
+const (
+	maxLists  = 100 // of an instance
+	maxReload = 7 * 24 * time.Hour
+)
 
 func (l *List) rows(r *yamlnode.Reader) schema.Rows {
 	return schema.Rows{
@@ -36,7 +38,7 @@ func (l *List) rows(r *yamlnode.Reader) schema.Rows {
 			Says: "URL of such a file."},
 		{Name: "pointer", Value: schema.Parsed(r, &l.Pointer, parsePointer, schema.Scalar("JSON pointer", `^(/([^~]|~[01])*)?$`)), Example: "/prefixes",
 			Says: "JSON pointer to the array with the networks. Without it, the whole JSON is the array."},
-		{Name: "reload", Value: schema.Duration(r, "reload", &l.Reload, time.Minute, schema.Endless), Default: "1h", Needs: []string{"url"},
+		{Name: "reload", Value: schema.Duration(r, "reload", &l.Reload, time.Minute, maxReload), Default: "1h", Needs: []string{"url"},
 			Says: "How often the URL is fetched."},
 	}
 }
