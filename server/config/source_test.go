@@ -130,6 +130,18 @@ func TestInForceHidesSecrets(t *testing.T) {
 	}
 }
 
+// A URL of a list may have a token in its query.
+func TestInForceHidesURLsOfLists(t *testing.T) {
+	s, err := (&config.Source{Files: files("server: {lists: {bad: {url: 'https://example.com/bad?key=sesame', reload: 2h}}}\nrules: []")}).ReadSettings()
+	shown := map[string]string{}
+	for _, v := range s.InForce() {
+		shown[v.Path] = v.Value
+	}
+	if got := shown["lists.bad.url"]; got == "" || strings.Contains(got, "sesame") || shown["lists.bad.reload"] != "2h" || err != nil {
+		t.Errorf("%v, %v", shown, err)
+	}
+}
+
 // ${...} stands for a variable or a file in what may be a secret or an address, and nowhere else.
 func TestReferences(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "password")

@@ -63,6 +63,7 @@ const (
 	codeOmitted       = "ST033" // a key that a client may leave out
 	CodeNoQueue       = "ST034" // shape that delays nothing; found in the settings, too
 	codeUnindexed     = "ST035" // many rules that every request evaluates
+	CodeListStale     = "ST036" // a list of networks that could not be read again; found by servers
 )
 
 // Codes are all of them.
@@ -71,7 +72,7 @@ func Codes() []string {
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
 		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage, CodeEndpoint, CodeImpatient, codeSpelledKey, CodeCORS,
-		codePattern, codeNeverWarns, codeOmitted, CodeNoQueue, codeUnindexed}
+		codePattern, codeNeverWarns, codeOmitted, CodeNoQueue, codeUnindexed, CodeListStale}
 }
 
 // String is the finding as a line of a report.

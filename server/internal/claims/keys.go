@@ -248,14 +248,15 @@ func (t *Reader) tryFetch(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// NewClient is a client that fetches keys, through the proxy that the settings name. It follows
-// no redirect from https to http.
+// NewClient is a client that fetches keys, or other files, through the proxy that the settings name. It
+// follows no redirect from https to http, and does not tell where it comes from: the URL may have a token.
 func NewClient(s *config.Settings) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = s.Proxy()
 	transport.MaxIdleConns, transport.IdleConnTimeout = 1, 10*time.Second
 	transport.MaxResponseHeaderBytes = 64 << 10
 	return &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		r.Header.Del("Referer")
 		switch {
 		case len(via) > 3:
 			return errors.New("more than 3 redirects")
