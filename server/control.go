@@ -121,7 +121,7 @@ func (s *Server) Rules() *rules.Set { return s.door.Rules() }
 //
 // SetRules returns false if the fleet has rules of its own (Settings.RulesFrom): these stay in force, unless
 // an operator ordered this instance to use the file's. It returns an error, and keeps the former rules, if
-// the rules need secrets that this instance does not have.
+// the rules need secrets or lists that this instance does not have.
 func (s *Server) SetRules(set *rules.Set) (taken bool, err error) { return s.control.SetFile(set) }
 
 // RulesRefused records that a reload failed because the new rules were wrong or could not

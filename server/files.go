@@ -11,6 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/lists"
 	"github.com/stintdev/stint/server/internal/storage"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -22,13 +23,15 @@ type openFiles struct {
 	tracesWrong  error // an error in the environment of tracing
 	certificates certificates
 	secrets      *secretFiles
+	lists        *lists.Reader
 }
 
-// Open reads the certificates, tokens, secrets and keys of tokens that the settings name. Run calls it if
-// nobody has. Before Open, no token is valid, requests have no claims, a request that needs a secret is an
-// error, and upstreams and webhooks with TLS files are not reached. Open returns an error if a file is wrong,
-// or if the rules need secrets that the settings do not have. When it returns, the state in StateDir is in
-// force.
+// Open reads the certificates, tokens, secrets, keys of tokens and lists of networks that the settings name.
+// Run calls it if nobody has. Before Open, no token is valid, requests have no claims, a request that needs a
+// secret is an error, lists are empty, and upstreams and webhooks with TLS files are not reached. Open waits
+// up to 5 seconds for lists from URLs, and leaves those empty that it cannot fetch. It returns an error if a
+// file is wrong, or if the rules need secrets or lists that the settings do not have. When it returns, the
+// state in StateDir is in force.
 func (s *Server) Open() error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -40,6 +43,9 @@ func (s *Server) Open() error {
 	}
 	if _, err := s.claims.Reload(true); err != nil {
 		return fmt.Errorf("jwt: %w", err)
+	}
+	if err := s.files.lists.Open(); err != nil {
+		return err
 	}
 	var opened []*certificate
 	for _, c := range []struct {
@@ -114,6 +120,7 @@ func (s *Server) reloadFiles(asked bool) {
 		{"tokens of the check API", s.door.Callers.Reload},
 		{"secrets", s.files.secrets.reload},
 		{"keys of tokens", s.claims.Reload},
+		{"lists", s.files.lists.Reload},
 		{"headers for traces", s.watch.Tracing.Reload},
 	} {
 		changed, err := of.reload(asked)

@@ -20,7 +20,7 @@ func (s *Server) Findings() []rules.Finding {
 	if f, near := s.store.HoldsFinding(); near {
 		beside = append(slices.Clone(beside), f)
 	}
-	return slices.Concat(beside, s.settings.Findings(set.Set.Set), set.Findings, set.Found(), controls)
+	return slices.Concat(beside, s.settings.Findings(set.Set.Set), set.Findings, set.Found(), s.files.lists.Findings(), controls)
 }
 
 // findingsCollector collects the number of open findings of each code at each scrape.

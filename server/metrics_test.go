@@ -24,6 +24,7 @@ import (
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/check"
+	"github.com/stintdev/stint/server/internal/lists"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -380,6 +381,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n  - {name: busy, key: client.ip, limits: [4 in_flight]}\n", &limittest.Faulty{Store: new(stint.Memory)})
 	c.watch.Metrics.CertificateExpiry.WithLabelValues(gatewayListener).Set(1) // it has no series without TLS
 	c.watch.Metrics.AlertMessages.WithLabelValues("ops", "accepted")          // nor without webhooks
+	c.watch.Metrics.Registry.Unregister(c.files.lists)                        // nor without lists
+	c.RegisterMetrics(lists.New([]config.List{{Name: "bad"}}, nil, nil, nil))
 	c.dropped = func() int64 { return 0 }
 	families, err := c.watch.Metrics.Registry.Gather()
 	if err != nil {

@@ -68,6 +68,11 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 	if j := s.settings.JWT; j != nil && j.KeysInTheClear() {
 		s.watch.Log.Warn("token keys are fetched unencrypted, so that others on the network can replace them: use a jwks_url with https, or a jwks_file")
 	}
+	for i := range s.settings.Lists {
+		if l := &s.settings.Lists[i]; l.InTheClear() {
+			s.watch.Log.Warn("a list is fetched unencrypted, so that others on the network can replace it: use a url with https, or a file", "list", l.Name)
+		}
+	}
 	if t := s.settings.Traces; t != nil && t.HeadersInTheClear() {
 		s.watch.Log.Warn("the headers of traces are sent unencrypted: use an endpoint with https")
 	}
@@ -139,7 +144,8 @@ func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Co
 
 // Follow reads the fleet's shared documents, checks whether the store decides, and fetches the keys of
 // tokens: once before it returns, if that takes less than a second, and then repeatedly until ctx is done or
-// Close is called. It also reads changed files that Open has read, and logs when Ready changes.
+// Close is called. It also fetches lists again, reads changed files that Open has read, and logs when Ready
+// changes.
 //
 // Load and Run call Follow. If you serve the handlers of a Server that New made, call it yourself. Only the
 // first call counts: a later one returns when the first has, and ignores its own ctx. After Close, Follow
@@ -156,6 +162,7 @@ func (s *Server) Follow(ctx context.Context) {
 		defer first.Wait()
 		go s.watchFiles(ctx)
 		first.Go(func() { s.claims.Follow(ctx) })
+		go s.files.lists.Run(ctx)
 		if s.store.Fleet.IsLayered() {
 			first.Go(func() { s.store.Probe(ctx) })
 			go s.store.Follow(ctx)

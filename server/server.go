@@ -30,6 +30,7 @@ import (
 	"github.com/stintdev/stint/server/internal/dry"
 	"github.com/stintdev/stint/server/internal/gateway"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/internal/lists"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
 	"github.com/stintdev/stint/server/internal/offenders"
@@ -170,10 +171,13 @@ func New(c Config) *Server {
 	s.door.Decider = newDecider(s)
 	s.files.certificates.watch = s.watch
 	s.files.secrets = newSecretFiles(&c.Settings)
-	s.own.Secrets, s.own.Allow = s.files.secrets.to, s.settings.AllowAmbiguous
+	s.own.Secrets, s.own.Lists, s.own.Allow = s.files.secrets.to, s.settings.KnownLists(), s.settings.AllowAmbiguous
+	fetch := claims.NewClient(&s.settings)
+	s.files.lists = lists.New(s.settings.Lists, fetch, s.watch.Log, s.own.Lists)
+	s.watch.Metrics.Registry.MustRegister(s.files.lists)
 	if j := c.Settings.JWT; j != nil {
 		s.claims = claims.New(j, claims.Options{
-			Client: claims.NewClient(&s.settings), Log: s.watch.Log, Bytes: s.footprint.TokenBytes(),
+			Client: fetch, Log: s.watch.Log, Bytes: s.footprint.TokenBytes(),
 			Valid: s.watch.Metrics.TokensValid.Inc, Invalid: s.watch.Metrics.TokensInvalid.Inc, Failed: s.watch.Metrics.KeysFailed.Inc,
 		})
 		s.door.TrustedClaims = s.claims.Trusted

@@ -212,7 +212,8 @@ func explainFile(ctx context.Context, a *admin, path string, body *adminapi.Expl
 func offline(from config.Settings, c server.Config) (*server.Server, error) {
 	c.Settings = config.Default()
 	c.Settings.DecisionTimeout = time.Minute // nobody waits
-	c.Settings.Secrets, c.Settings.JWT, c.Settings.AllowAmbiguous = from.Secrets, from.JWT, from.AllowAmbiguous
+	c.Settings.Secrets, c.Settings.Lists, c.Settings.JWT, c.Settings.AllowAmbiguous = from.Secrets, from.Lists, from.JWT, from.AllowAmbiguous
+	c.Settings.UpstreamProxy = from.UpstreamProxy // for lists
 	for _, r := range from.Routes {
 		r.TLS = nil
 		c.Settings.Routes = append(c.Settings.Routes, r)

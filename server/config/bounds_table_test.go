@@ -66,6 +66,7 @@ var boundsOfInstances = []bound{
 	{"keys that alerts notice", "{server/internal/alerts.mostTold}", "noticed later, `stint_alert_keys_missed_total`", "TestBytesOfAlerts, TestUsageFlood"},
 	{"webhook message", "one in {server/internal/alerts.Every}, {server/internal/alerts.mostItems} alerts of {server/internal/alerts.mostItemKeys} keys", "in the next", "TestWebhookIsAway, TestSlackIsBounded"},
 	{"manual bans; overrides; silences; a list's networks; expressions added live", "{server/rules.MaxBans}; {server/rules.MaxOverrides}; {server/rules.MaxSilences}; {server/rules.MaxListedNetworks}; {server/rules.MaxListedMatches}", "refused", "TestQuotas"},
+	{"`lists`; one; time to fetch its URL", "{server/config.maxLists}; {server/internal/lists.maxBytes B}, {server/internal/lists.maxEntries} networks; {server/internal/lists.fetchTimeout}, at the start {server/internal/lists.openTimeout} for all", "the previous networks stay; at the start none", "TestMostLists, TestFiles, TestFetches, TestMostEntries, TestFetchTimeout, TestOpenDoesNotWaitForOthers"},
 	{"changes while the store is away", "{server/internal/control.maxPending}, 1 s each", "503", "TestChangesWithoutStoreBound"},
 	{"`state_dir`", "{server/internal/control.maxState B}, twice while written", "logged; the previous file stays", "TestStateDir, TestStateFileHostile"},
 	{"wrong admin tokens of an address", "30 a minute; {server/config.MaxWrongTokens} addresses", "429; when full, to new addresses", "TestAttackGuessedTokens, TestGuessesWhereTheTableIsFull"},

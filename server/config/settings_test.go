@@ -186,3 +186,17 @@ func shownCORS(c *config.CORS) string {
 	}
 	return fmt.Sprintf("%+v", c.Policy)
 }
+
+// An instance has at most a hundred lists.
+func TestMostLists(t *testing.T) {
+	for n, want := range map[int]string{100: "", 101: "stint.yaml:1:17: 101 lists: at most 100"} {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "l%d: {file: /x},", i)
+		}
+		s, err := read("server: {lists: {" + b.String() + "}}")
+		if want == "" && (err != nil || len(s.Lists) != n) || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%d lists: %d, %v", n, len(s.Lists), err)
+		}
+	}
+}

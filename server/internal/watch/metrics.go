@@ -23,7 +23,7 @@ import (
 //
 // No label has a key, or anything else that a client can choose: each value would be a series that is kept
 // forever, here and in Prometheus. The only labels not fixed in this file are the names of rules,
-// webhooks and listeners.
+// webhooks, listeners and lists.
 type Metrics struct {
 	Registry *prometheus.Registry
 	Epoch    time.Time // see Now
