@@ -2,8 +2,10 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -24,10 +26,19 @@ func TestListsOfNetworks(t *testing.T) {
 	closed.Close()
 	path := filepath.Join(t.TempDir(), "bad.cidr")
 	var log bytes.Buffer
-	s := newServer(t, "rules: []", func(c *server.Config) {
+	const file = `
+safelist: ['client.ip in list("bots")']
+blocklist: ['client.ip in list("bad")']
+rules: [{name: staff, match: 'client.ip in list("staff") && operation == "login"', key: client.ip, limits: [0 per 1h]}]`
+	staff := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"prefixes": [{"ipv4Prefix": "203.0.113.0/24"}, {"ipv6Prefix": "2001:db8::/48"}]}`)
+	}))
+	defer staff.Close()
+	s := newServer(t, file, func(c *server.Config) {
 		c.Settings.Lists = []config.List{
 			{Name: "bad", File: path},
 			{Name: "bots", URL: "http://" + closed.Addr().String() + "/bots.json", Reload: time.Hour},
+			{Name: "staff", URL: staff.URL, Pointer: "/prefixes", Reload: time.Hour},
 		}
 		c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	})
@@ -50,11 +61,21 @@ func TestListsOfNetworks(t *testing.T) {
 			t.Error(all)
 		}
 	}
+	decides := func(want map[string]int) {
+		t.Helper()
+		for client, status := range want {
+			if w := check(s, fmt.Sprintf(`{"client":%q,"operation":"login"}`, client)); w.Code != status {
+				t.Errorf("%s: %d, want %d: %s", client, w.Code, status, w.Body)
+			}
+		}
+	}
+	decides(map[string]int{"192.0.2.255": 403, "192.0.3.1": 200, "198.51.100.7": 200, "203.0.113.9": 429, "2001:db8:0:1::": 429})
 	const refused = "connection refused; it is empty, and so matches nobody"
 	findings(refused)
 	put(t, path, []byte("192.0.2.0/24\n192.0.2\n"))
 	s.ReloadFiles()
 	findings(path+":2: warning ST036: ", refused)
+	decides(map[string]int{"192.0.2.255": 403, "198.51.100.7": 200})
 	w := httptest.NewRecorder()
 	s.Probes().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	page := w.Body.String()
@@ -66,6 +87,7 @@ func TestListsOfNetworks(t *testing.T) {
 	put(t, path, []byte("192.0.2.0/24\n198.51.100.7\n"))
 	s.ReloadFiles()
 	findings(refused)
+	decides(map[string]int{"192.0.2.255": 403, "198.51.100.7": 403, "198.51.100.8": 200})
 	for _, want := range []string{"lists not taken; the previous ones stay in force", "msg=\"lists taken\"", "msg=\"list not taken; the networks in force stay\" list=bots"} {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("%d times %s in %s", n, want, &log)

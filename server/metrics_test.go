@@ -382,7 +382,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	c.watch.Metrics.CertificateExpiry.WithLabelValues(gatewayListener).Set(1) // it has no series without TLS
 	c.watch.Metrics.AlertMessages.WithLabelValues("ops", "accepted")          // nor without webhooks
 	c.watch.Metrics.Registry.Unregister(c.files.lists)                        // nor without lists
-	c.RegisterMetrics(lists.New([]config.List{{Name: "bad"}}, nil, nil, nil))
+	c.RegisterMetrics(lists.New([]config.List{{Name: "bad"}}, nil, nil, rules.NewLists("bad")))
 	c.dropped = func() int64 { return 0 }
 	families, err := c.watch.Metrics.Registry.Gather()
 	if err != nil {

@@ -47,7 +47,8 @@ type list struct {
 	failure   error     // of the last reading; nil: it did not fail
 }
 
-// New returns a Reader of the settings' lists, which sets their networks in to. client fetches URLs.
+// New returns a Reader of the settings' lists, which sets their networks in to: at first none, because a list
+// that was not read is an error of each request. client fetches URLs.
 func New(settings []config.List, client *http.Client, log *slog.Logger, to *rules.Lists) *Reader {
 	r := &Reader{to: to, client: client, log: log}
 	now := time.Now()
@@ -56,6 +57,7 @@ func New(settings []config.List, client *http.Client, log *slog.Logger, to *rule
 			List: s, source: sourceOf(&s), confirmed: now,
 			file: readfile.Large{Path: s.File, Most: maxBytes},
 		})
+		to.Set(s.Name, rules.NewNetworks())
 	}
 	return r
 }
