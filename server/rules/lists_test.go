@@ -48,6 +48,7 @@ func TestLists(t *testing.T) {
 		`attrs.odd in list("bad")`:                                    `"x": must be a network`,
 		`client.ip in list("unread")`:                                 `the list "unread" was not read yet`,
 		`["10.0.0.1", client.ip].exists(a, a in list("bad"))`:         `r="all":1`,
+		`["10.0.0.1"].exists(list, client.ip in list("bad"))`:         `r="all":1`,
 		`cost == 5 && client.ip in list("unread")`:                    "",
 		`client.ip in cidr("10.0.0.0/8") || client.ip in list("bad")`: `r="all":1`,
 	} {

@@ -63,9 +63,8 @@ type namedList struct {
 }
 
 func (n *namedList) Exec(frame *interpreter.ExecutionFrame) ref.Val {
-	value, _ := frame.ResolveName(listFunction)
-	s, ok := value.(*Scope)
-	if !ok || s.Lists == nil {
+	s := scopeOf(frame)
+	if s == nil || s.Lists == nil {
 		return noLists
 	}
 	l := s.Lists[n.name]

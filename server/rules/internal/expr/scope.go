@@ -9,6 +9,7 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
 
 	"github.com/stintdev/stint/internal/address"
 )
@@ -131,7 +132,7 @@ func (s *Scope) ResolveName(name string) (any, bool) {
 			return noSecrets, true
 		}
 		return s.Secrets, true
-	case listFunction: // for namedList; no expression can say so
+	case scopeName:
 		return s, true
 	case "cost":
 		if s.cost == nil {
@@ -149,6 +150,16 @@ func (s *Scope) ResolveName(name string) (any, bool) {
 		return s.ofResponse(field)
 	}
 	return s.ofRequest(name)
+}
+
+// scopeName is the name of a Scope in itself. No variable can have it.
+const scopeName = "scope()"
+
+// scopeOf is the Scope with which an expression is evaluated; nil: there is none.
+func scopeOf(frame *interpreter.ExecutionFrame) *Scope {
+	value, _ := frame.ResolveName(scopeName)
+	s, _ := value.(*Scope)
+	return s
 }
 
 func (s *Scope) ofResponse(field string) (any, bool) {
