@@ -211,6 +211,39 @@ func TestIndexIsLinear(t *testing.T) {
 	}
 }
 
+// Comparisons with long texts are little work, also where work is counted, so that no evaluation fails of them.
+func TestIndexIsLinearForLongTexts(t *testing.T) {
+	many := func(part, join string) string { return "(" + strings.Repeat(part+join, 39) + part + ")" }
+	const loop = ` && attrs.l.exists(x, x == "a")` // so that the work is counted
+	long := strings.Repeat("b", 60_000)
+	in := &rules.Input{Request: get("/"+long, "X-A", long), Operation: "n", Attrs: map[string]any{"a": "n", "b": strings.Repeat(long, 20), "l": []any{"b"}}}
+	for _, match := range []string{
+		many(`request.path.is("/x%d")`, " || "), many(`request.path.under("/x%d")`, " || "), many(`request.path.under("/")`, " && ") + ` && operation == "x%d"`,
+		many(`request.path in ["/x%d", "a"]`, " || ") + loop, many(`request.path.startsWith("/x%d")`, " || ") + loop, many(`request.path == "/x%d"`, " || ") + loop,
+		many(`request.headers["x-a"] in ["x%d", "a"]`, " || ") + loop, many(`request.headers["x-a"] == "x%d"`, " || ") + loop,
+		`attrs.b in ["p", "q"] && attrs.a == "x%d"` + loop, `attrs.a == "x%d" && attrs.b in ["p", "q"]` + loop, many(`attrs.b in ["p"]`, " || ") + ` && attrs.a == "x%d"` + loop,
+	} {
+		s := parse(t, fileOf(4, match))
+		if s.Indexed() != 4 {
+			t.Errorf("%s: %d rules are indexed", match, s.Indexed())
+		}
+		got, _ := planOf(s, in)
+		if want, _ := planOf(s.Linear(), in); got != want {
+			t.Errorf("%s\nindexed: %s\nlinear:  %s", match, clip(got), clip(want))
+		}
+	}
+}
+
+// fileOf has n rules; match has a place for their number.
+func fileOf(n int, match string) string {
+	var b strings.Builder
+	b.WriteString("rules:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "- {name: r%d, match: %s, key: '\"all\"', limits: [9 per 1h]}\n", i, quoted(strings.ReplaceAll(match, "%d", fmt.Sprint(i))))
+	}
+	return b.String()
+}
+
 // A thousand rules cost what those do that may apply.
 func TestIndexFindsFew(t *testing.T) {
 	for _, c := range []struct{ match, header string }{

@@ -99,7 +99,7 @@ func (g *guarding) ofAll(parts []ast.Expr) (all []Guard) {
 	return all
 }
 
-// isPlain reports whether a part has comparisons only, which are little work.
+// isPlain reports whether a part has comparisons only, which are little work however long the texts of a request.
 func (g *guarding) isPlain(e ast.Expr) bool {
 	switch functionOf(e) {
 	case operators.LogicalAnd, operators.LogicalOr:
@@ -317,7 +317,7 @@ const (
 	Text                    // it is a text
 )
 
-// Text is a field of a request that has no long text.
+// Text is a field of a request that has no long text; see HasLongText.
 func (s *Scope) Text(f *Field) (string, Presence) {
 	switch f.Variable {
 	case "operation":
@@ -363,8 +363,7 @@ func orAbsent(text string) (string, Presence) {
 	return text, Text
 }
 
-// textIn finds a text in attrs or claims. What has another type than JSON's is left to CEL, and so is work
-// with a long text, which counts.
+// textIn finds a text in attrs or claims. What has another type than JSON's is left to CEL.
 func textIn(of any, path string) (string, Presence) {
 	for more := true; more; {
 		object, ok := of.(map[string]any)
@@ -379,9 +378,6 @@ func textIn(of any, path string) (string, Presence) {
 	}
 	switch v := of.(type) {
 	case string:
-		if len(v) > MaxExpression {
-			return "", Unclear
-		}
 		return v, Text
 	case nil, bool, int64, float64:
 		return "", NoText

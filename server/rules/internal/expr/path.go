@@ -11,6 +11,7 @@ import (
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
 )
 
 // FoldPath returns one path for all those that some common server treats as the same. The
@@ -156,6 +157,35 @@ func foldCost(texts ...cost.QuantityExpr) cost.OverloadModelOption {
 func isUnder(p, of string) bool {
 	rest, ok := strings.CutPrefix(p, strings.TrimSuffix(of, "/"))
 	return ok && p != "" && of != "" && (rest == "" || rest[0] == '/')
+}
+
+// ofPath is request.path.is("…") or request.path.under("…"). It folds the request's path once for all of them, so
+// that it is little work.
+type ofPath struct {
+	interpreter.InterpretableV2
+	path  interpreter.InterpretableV2
+	than  string // folded
+	under bool
+}
+
+func newOfPath(call interpreter.InterpretableCall, args []interpreter.InterpretableV2) *ofPath {
+	than := args[1].(interpreter.InterpretableConst).Value().(types.String)
+	return &ofPath{call.(interpreter.InterpretableV2), args[0], FoldPath(string(than)), call.Function() == underPath}
+}
+
+func (o *ofPath) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	if v := o.path.Exec(frame); types.IsUnknownOrError(v) {
+		return v
+	}
+	path := scopeOf(frame).foldedPath()
+	if o.under {
+		return types.Bool(isUnder(path, o.than))
+	}
+	return types.Bool(path == o.than)
+}
+
+func (o *ofPath) Eval(vars interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(vars, o.Exec)
 }
 
 // isOfPath reports whether a call is one of this function on request.path.

@@ -18,6 +18,8 @@ import (
 type plan struct {
 	logic map[int64]ast.CallExpr                // the calls of || and &&, by id
 	terms map[int64]interpreter.InterpretableV2 // the planned operands of those, by id
+	// ofPath are the ids of the calls of is and under on request.path.
+	ofPath map[int64]bool
 	// folded are the values of the parts that read nothing of a request, by id.
 	folded  map[int64]ref.Val
 	folding folding
@@ -37,7 +39,7 @@ type foldError struct{ *types.Err }
 func newPlan(checked *cel.Ast, nat64 address.NAT64) *plan {
 	p := &plan{
 		logic: map[int64]ast.CallExpr{}, terms: map[int64]interpreter.InterpretableV2{},
-		folded: map[int64]ref.Val{}, counted: isCounted(checked), nat64: nat64,
+		ofPath: map[int64]bool{}, folded: map[int64]ref.Val{}, counted: isCounted(checked), nat64: nat64,
 		weighed: map[int64]func(ref.Val) uint64{}, indexOf: map[int64]int64{}, unfinished: map[int64]bool{},
 	}
 	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -53,6 +55,8 @@ func newPlan(checked *cel.Ast, nat64 address.NAT64) *plan {
 			for _, term := range call.Args() {
 				p.terms[term.ID()] = nil
 			}
+		case isPath, underPath:
+			p.ofPath[e.ID()] = isOfPath(checked.NativeRep(), call, call.FunctionName())
 		}
 	}))
 	return p
@@ -105,6 +109,9 @@ func (p *plan) simplify(step interpreter.InterpretableV2) (interpreter.Interpret
 		if len(args) > 0 && constant(args) {
 			return p.fold(s)
 		}
+		if p.ofPath[s.ID()] && constant(args[1:]) {
+			return newOfPath(s, args), nil
+		}
 		if s.Function() == overloads.Matches && constant(args[1:]) {
 			pattern := args[1].(interpreter.InterpretableConst).Value().Value().(string)
 			m, err := newMatch(s, args[0], pattern)
@@ -141,18 +148,20 @@ func constant(steps []interpreter.InterpretableV2) bool {
 // membership is "in" with a list of literal strings.
 type membership struct {
 	interpreter.InterpretableV2
-	of   interpreter.InterpretableV2
-	list map[types.String]struct{}
+	of      interpreter.InterpretableV2
+	list    map[types.String]struct{}
+	longest int // the length of a text in list; a longer one is no work
 }
 
 func oneOf(call, of interpreter.InterpretableV2, list traits.Lister) interpreter.InterpretableV2 {
-	m := &membership{call, of, map[types.String]struct{}{}}
+	m := &membership{InterpretableV2: call, of: of, list: map[types.String]struct{}{}}
 	for it := list.Iterator(); it.HasNext() == types.True; {
 		text, ok := it.Next().(types.String)
 		if !ok {
 			return call
 		}
 		m.list[text] = struct{}{}
+		m.longest = max(m.longest, len(text))
 	}
 	return m
 }
@@ -164,8 +173,10 @@ func (m *membership) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	}
 	text, ok := v.(types.String)
 	if ok {
-		spend(frame, unitsOf(len(text)))
-		_, ok = m.list[text]
+		spend(frame, unitsOf(min(len(text), m.longest)))
+		if ok = len(text) <= m.longest; ok {
+			_, ok = m.list[text]
+		}
 	}
 	return types.Bool(ok)
 }
