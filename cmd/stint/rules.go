@@ -137,7 +137,7 @@ func unindexed(name string, set *rules.Set) string {
 	if len(all) > most {
 		names = append(names, "…")
 	}
-	return fmt.Sprintf("%s: each request evaluates %s, because no part of the match compares a field with a constant: %s\n",
+	return fmt.Sprintf("%s: each request evaluates %s, because the match does not begin with a comparison of a field with a constant: %s\n",
 		name, spelling.Several(len(all), "rule"), strings.Join(names, ", "))
 }
 

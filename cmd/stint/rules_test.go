@@ -107,7 +107,7 @@ func TestRulesCheck(t *testing.T) {
 		out, errs string
 	}{
 		{[]string{"check", good}, 0, "good.yaml: 1 rule, version ", ""},
-		{[]string{"check", many}, 0, "many.yaml: each request evaluates 12 rules, because no part of the match compares a field with a constant: b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, …\n", ""},
+		{[]string{"check", many}, 0, "many.yaml: each request evaluates 12 rules, because the match does not begin with a comparison of a field with a constant: b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, …\n", ""},
 		{[]string{"check", good, bad}, 1, "good.yaml: 1 rule", "bad.yaml:1:"},
 		{[]string{"check", filepath.Join(dir, "none.yaml")}, 1, "", "no such file"},
 		{[]string{"check"}, 2, "", "stint rules check FILE"},

@@ -8,7 +8,8 @@ import (
 )
 
 // Unindexed are the rules that every request evaluates, although they are for some of them: no part of their
-// match is a comparison by which an index passes over rules (docs/rules.md says which are). Rules without a
+// match is a comparison by which an index passes over rules (docs/rules.md says which are), or only one after
+// parts that may be much work. Rules without a
 // match, or in mode off, are not among them.
 func (s *Set) Unindexed() (all []*Rule) {
 	for _, r := range s.written() {
@@ -44,6 +45,6 @@ func (s *Set) findUnindexed(all []ruleAt) {
 		return
 	}
 	s.Findings = append(s.Findings, Finding{codeUnindexed, first, fmt.Sprintf(
-		"every request evaluates %d of %d rules, because no part of their match compares a field with a constant: %s, …; add such a part by &&, as in request.path.under(\"/api\") or attrs.tenant == \"acme\"",
+		"every request evaluates %d of %d rules, because their match does not begin with a comparison of a field with a constant: %s, …; begin it with one and &&, as in request.path.under(\"/api\") or attrs.tenant == \"acme\"",
 		len(names), len(s.written()), expr.Clip(strings.Join(names[:3], ", ")))})
 }
