@@ -9,8 +9,7 @@ import (
 
 // Unindexed are the rules that every request evaluates, although they are for some of them: no part of their
 // match is a comparison by which an index passes over rules (docs/rules.md says which are), or only one after
-// parts that may be much work. Rules without a
-// match, or in mode off, are not among them.
+// parts that may be much work. Rules without a match, or in mode off, are not among them.
 func (s *Set) Unindexed() (all []*Rule) {
 	for _, r := range s.written() {
 		if r.isUnindexed() {
