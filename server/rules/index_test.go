@@ -301,6 +301,38 @@ func TestIndexIsLinearForLongTexts(t *testing.T) {
 	}
 }
 
+// Where an evaluation fails, or finds what a comparison alone would not, a rule is not passed over.
+func TestIndexIsLinearWhereRulesFail(t *testing.T) {
+	const work = `attrs.l.all(a, attrs.l.all(b, a == b))` // too much
+	text := func(name string, v any) *rules.Input {
+		return &rules.Input{Attrs: map[string]any{name: v, "l": make([]any, 400)}, Client: addr("192.0.2.1")}
+	}
+	garbled := text("n", 1)
+	garbled.Request = get("/", "Authorization", "\xff")
+	for _, c := range []struct {
+		match string
+		in    *rules.Input
+		want  string
+	}{
+		{"(" + work + " || " + work + `) && attrs.n == "x%d"`, text("n", "z"), "cost limit"},
+		{`(attrs.n == "y" || ` + work + `) && attrs.n == "x%d"`, text("n", "z"), "cost limit"},
+		{`operation == "x%d" && int(attrs.n) != 2`, text("n", "z"), "bad request"},
+		{`operation == "x%d" && attrs.n`, text("n", "z"), "bad request"},
+		{`operation == "x%d" && claims.sub == "y"`, garbled, "authorization"},
+		{`attrs["b\x00c"] == "x%d"`, text("b\x00c", "x2"), "; r2 "},
+		{`client.ip in cidr("2001:db8:64::c000:%d00/120")`, text("n", 1), "; r2 "},
+	} {
+		s, err := parse(t, "nat64_prefixes: [2001:db8:64::/96]\n"+fileOf(4, c.match)).On(&rules.Instance{Claims: func(*rules.Request) map[string]any { return nil }, TokenHeader: "Authorization"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := planOf(s, c.in)
+		if want, _ := planOf(s.Linear(), c.in); got != want || !strings.Contains(got, c.want) {
+			t.Errorf("%s\nindexed: %s\nlinear:  %s", c.match, clip(got), clip(want))
+		}
+	}
+}
+
 // fileOf has n rules; match has a place for their number.
 func fileOf(n int, match string) string {
 	var b strings.Builder
@@ -317,7 +349,7 @@ func TestIndexFindsFew(t *testing.T) {
 		{`operation == "o%d"`, ""}, {`attrs.x == "o%d"`, ""}, {`request.headers["x-a"] == "o%d"`, ""}, {`claims.sub == "o%d"`, ""}, {`request.host == "o%d"`, ""},
 		{`request.path == "/o%d"`, ""}, {`request.path.is("/O%d/")`, ""}, {`request.path.under("/o%d")`, ""}, {`request.path.startsWith("/o%d")`, ""},
 		{`request.method == "GET" && request.path == "/o%d"`, ""}, {`request.query.q == "o%d" && request.method in ["GET", "PUT"]`, ""},
-		{`operation in ["o%d", "x%[1]d"]`, ""}, {`operation == "o%d" || attrs.y == "%[1]d"`, ""}, {`attrs.org.id == "o%d"`, ""}, {`client.ip in cidr("10.0.%d.0/32")`, ""}, {`client.ip == "10.0.%d.0"`, ""},
+		{`operation in ["o%d", "x%[1]d"]`, ""}, {`operation == "o%d" || attrs.y == "%[1]d"`, ""}, {`attrs.org.id == "o%d"`, ""}, {`claims.org.id == "o%d"`, ""}, {`client.ip in cidr("10.0.%d.0/32")`, ""}, {`client.ip == "10.0.%d.0"`, ""},
 		{`request.cookies.s == "o%d"`, ""}, {`has(attrs.x) && attrs.x == "o%d"`, ""}, {`request.route == "o%d"`, ""},
 	} {
 		var b strings.Builder
@@ -329,7 +361,7 @@ func TestIndexFindsFew(t *testing.T) {
 		r := get("/o77", "X-A", "o77", "Cookie", "s=o77")
 		r.Host, r.Route, r.RawQuery = "o77", "o77", "q=o77"
 		in := &rules.Input{Request: r, Client: netip.MustParseAddr("10.0.77.0"), Operation: "o77", Cost: 1,
-			Attrs: map[string]any{"x": "o77", "org": map[string]any{"id": "o77"}}, Claims: map[string]any{"sub": "o77"}}
+			Attrs: map[string]any{"x": "o77", "org": map[string]any{"id": "o77"}}, Claims: map[string]any{"sub": "o77", "org": map[string]any{"id": "o77"}}}
 		most := 2
 		if strings.Contains(c.match, "startsWith") {
 			most = 3 // /o7
