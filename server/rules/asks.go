@@ -362,7 +362,7 @@ func (r *Rule) keyIn(ev *evaluation) (key string, ok bool, err error) {
 	if !r.keyGiven {
 		return ev.defaultKeyText()
 	}
-	return ev.keyOf(r.key)
+	return ev.keyOf(r)
 }
 
 func malformed(err error, where string, args ...any) error {

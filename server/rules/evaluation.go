@@ -71,22 +71,36 @@ type keyOf struct {
 // mostKeys is how many keys are kept; rules share few.
 const mostKeys = 8
 
-// keyOf evaluates an expression once for all rules that have it as key.
-func (ev *evaluation) keyOf(e *expr.Expression) (key string, ok bool, err error) {
-	for i := range ev.keys {
-		if k := &ev.keys[i]; k.expression == e {
-			return k.key, k.ok, k.err
+// keyOf evaluates the key of r: once for all rules that share it.
+func (ev *evaluation) keyOf(r *Rule) (key string, ok bool, err error) {
+	if r.sharesKey {
+		for i := range ev.keys {
+			if k := &ev.keys[i]; k.expression == r.key {
+				return k.key, k.ok, k.err
+			}
 		}
 	}
-	key, ok, err = e.Key(&ev.scope, stint.MaxKey)
+	key, ok, err = r.key.Key(&ev.scope, stint.MaxKey)
 	if ok && err == nil {
 		err = checkKey(key)
 	}
 	ok = ok && err == nil
-	if len(ev.keys) < mostKeys && !e.Uses("body") { // rules read an unreadable body in different ways
-		ev.keys = append(ev.keys, keyOf{e, key, ok, err})
+	if r.sharesKey && len(ev.keys) < mostKeys {
+		ev.keys = append(ev.keys, keyOf{r.key, key, ok, err})
 	}
 	return key, ok, err
+}
+
+// shareKeys finds the rules that share a key. Rules read an unreadable body in different ways, and so share
+// none of it.
+func shareKeys(all []*Rule) {
+	rules := map[*expr.Expression]int{}
+	for _, r := range all {
+		rules[r.key]++
+	}
+	for _, r := range all {
+		r.sharesKey = rules[r.key] > 1 && !r.key.Uses("body")
+	}
 }
 
 func (ev *evaluation) knowsBody() bool { return ev.in.Request != nil && ev.in.Request.Body != nil }

@@ -103,7 +103,14 @@ func chooseGuards(conditions []condition, noClaims bool) (chosen []*expr.Guard, 
 
 // candidates are the conditions that the request may fulfil, in the memory of use; nil: all.
 func (x *index) candidates(ev *evaluation, use *bitset) bitset {
-	if x == nil || ev.scope.HasLongText() {
+	if x == nil { // inlined: most files have few rules
+		return nil
+	}
+	return x.find(ev, use)
+}
+
+func (x *index) find(ev *evaluation, use *bitset) bitset {
+	if ev.scope.HasLongText() {
 		return nil
 	}
 	*use = append((*use)[:0], x.unguarded...)
@@ -261,9 +268,13 @@ func (b bitset) addAll(all []int32) {
 
 // next is the first number from i on; at least n: there is none.
 func (b bitset) next(i, n int) int {
-	if b == nil {
+	if b == nil { // inlined
 		return i
 	}
+	return b.nextOf(i, n)
+}
+
+func (b bitset) nextOf(i, n int) int {
 	w := i / 64
 	if w >= len(b) {
 		return n

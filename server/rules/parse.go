@@ -86,6 +86,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	_, s.HasServer = seen.once["server"]
 	s.findTrustAll(seen.proxies)
 	s.noteUses()
+	shareKeys(s.written())
 	s.indexRules()
 	s.safelist.index()
 	s.blocklist.index()

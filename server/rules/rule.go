@@ -73,7 +73,7 @@ type Rule struct {
 	Descriptor *DescriptorRule
 
 	match, key, cost, after *expr.Expression
-	keyGiven                bool
+	keyGiven, sharesKey     bool
 	watches                 bool // it has OnStatus, and no limits were written
 	costIsAsked             bool // by the client; see asksFor
 	// hasBudget means that a limit of the rule or of its tiers is a budget, so that the cost is for budgets,
