@@ -197,11 +197,8 @@ func (e *Expression) isSimple(checked *cel.Ast) bool {
 		e.constant = root.AsLiteral()
 		return true
 	}
-	if named := checked.NativeRep().ReferenceMap()[root.ID()]; named != nil && named.Value == nil && isVariable(named.Name) {
-		e.Variable = named.Name
-		return true
-	}
-	return false
+	e.Variable = variableOf(checked.NativeRep(), root)
+	return e.Variable != ""
 }
 
 // foldProblem is the place and text of an error found while planning, if it is one.

@@ -277,7 +277,7 @@ func (g *guarding) field(e ast.Expr) (Field, bool) { return g.fieldAt(e, nil) }
 // fieldAt is the field at a path below e, the last name first.
 func (g *guarding) fieldAt(e ast.Expr, path []string) (Field, bool) {
 	for {
-		if v := g.variable(e); slices.Contains(guardingVariables, v) && path == nil {
+		if v := variableOf(g.tree, e); slices.Contains(guardingVariables, v) && path == nil {
 			return Field{Variable: v}, true
 		} else if slices.Contains(guardingMaps, v) && path != nil {
 			slices.Reverse(path)
@@ -291,13 +291,6 @@ func (g *guarding) fieldAt(e ast.Expr, path []string) (Field, bool) {
 		}
 		e, path = of, append(path, name)
 	}
-}
-
-func (g *guarding) variable(e ast.Expr) string {
-	if named := g.tree.ReferenceMap()[e.ID()]; named != nil {
-		return named.Name
-	}
-	return ""
 }
 
 func functionOf(e ast.Expr) string {

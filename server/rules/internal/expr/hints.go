@@ -85,8 +85,8 @@ func comparisons(tree *ast.AST, e ast.Expr) []comparison {
 
 // subjectOf names a variable, or a field of one; else "".
 func subjectOf(tree *ast.AST, e ast.Expr) string {
-	if named := tree.ReferenceMap()[e.ID()]; named != nil && named.Value == nil && isVariable(named.Name) {
-		return named.Name
+	if v := variableOf(tree, e); v != "" {
+		return v
 	}
 	var of, field string
 	switch e.Kind() {

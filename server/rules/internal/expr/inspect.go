@@ -37,14 +37,14 @@ func inspect(checked *cel.Ast, when phase) *inspector {
 // allKnown refuses variables that are not known when the expression is evaluated.
 func (i *inspector) allKnown(when phase) {
 	ast.PostOrderVisit(i.checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		named := i.checked.NativeRep().ReferenceMap()[e.ID()]
-		if named == nil || !isVariable(named.Name) || phaseOf(named.Name) == when {
+		name := variableOf(i.checked.NativeRep(), e)
+		if name == "" || phaseOf(name) == when {
 			return
 		}
 		if when == after {
-			i.note(e, "%s: cost_after is evaluated after the request, and sees only the response (variables: %s)", named.Name, strings.Join(after.variables(), ", "))
+			i.note(e, "%s: cost_after is evaluated after the request, and sees only the response (variables: %s)", name, strings.Join(after.variables(), ", "))
 		} else {
-			i.note(e, "%s: only cost_after sees the response", named.Name)
+			i.note(e, "%s: only cost_after sees the response", name)
 		}
 	}))
 }
@@ -134,8 +134,7 @@ func (i *inspector) visit(e ast.Expr) {
 }
 
 func (i *inspector) isVariable(e ast.Expr, name string) bool {
-	named := i.checked.NativeRep().ReferenceMap()[e.ID()]
-	return named != nil && named.Name == name
+	return variableOf(i.checked.NativeRep(), e) == name
 }
 
 func (i *inspector) isHeaders(e ast.Expr) bool { return i.isVariable(e, "request.headers") }

@@ -190,11 +190,7 @@ func (o *ofPath) Eval(vars interpreter.Activation) ref.Val {
 
 // isOfPath reports whether a call is one of this function on request.path.
 func isOfPath(tree *ast.AST, call ast.CallExpr, function string) bool {
-	if call.FunctionName() != function || !call.IsMemberFunction() {
-		return false
-	}
-	named := tree.ReferenceMap()[call.Target().ID()]
-	return named != nil && named.Name == "request.path"
+	return call.FunctionName() == function && call.IsMemberFunction() && variableOf(tree, call.Target()) == "request.path"
 }
 
 // onlyPath is the only path for which a condition can be true.
@@ -235,9 +231,8 @@ func onlyPathOf(tree *ast.AST, e ast.Expr) onlyPath {
 		}
 	case operators.Equals:
 		for i, a := range args {
-			named := tree.ReferenceMap()[a.ID()]
 			other := args[1-i]
-			if named == nil || named.Name != "request.path" || other.Kind() != ast.LiteralKind {
+			if variableOf(tree, a) != "request.path" || other.Kind() != ast.LiteralKind {
 				continue
 			}
 			text, ok := other.AsLiteral().(types.String)

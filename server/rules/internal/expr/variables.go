@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/ext"
 )
@@ -94,6 +95,14 @@ func phaseOf(name string) phase {
 
 func isVariable(name string) bool {
 	return slices.ContainsFunc(variables, func(v variable) bool { return v.name == name })
+}
+
+// variableOf is the variable that an expression is; empty: it is something else.
+func variableOf(tree *ast.AST, e ast.Expr) string {
+	if named := tree.ReferenceMap()[e.ID()]; named != nil && named.Value == nil && isVariable(named.Name) {
+		return named.Name
+	}
+	return ""
 }
 
 // language is shared: making it takes as long as compiling many expressions.
