@@ -133,7 +133,7 @@ type group struct {
 	equal    map[string][]int32 // by text; of other comparisons, the texts of prefixes
 	prefixes []prefix           // in order
 	networks map[netip.Prefix][]int32
-	lengths  []int // of networks, in order
+	lengths  prefixLengths // of networks
 }
 
 func newGroup(f expr.Field, by expr.Comparison) *group {
@@ -148,6 +148,7 @@ func (g *group) add(t expr.Term, place int32, quiet bool) {
 	switch g.by {
 	case expr.AsNetwork:
 		g.networks[t.Network] = append(g.networks[t.Network], place)
+		g.lengths.add(t.Network)
 	case expr.AsUnder:
 		if t.Text != "" { // nothing is under it
 			text := strings.TrimSuffix(t.Text, "/")
@@ -164,11 +165,6 @@ func (g *group) done() {
 	if g.by == expr.AsPrefix || g.by == expr.AsUnder {
 		g.prefixes = nest(g.equal)
 	}
-	for p := range g.networks {
-		g.lengths = append(g.lengths, p.Bits())
-	}
-	slices.Sort(g.lengths)
-	g.lengths = slices.Compact(g.lengths)
 }
 
 // mark adds to to the conditions that a request may fulfil by the group's terms.
@@ -205,13 +201,7 @@ func (g *group) mark(ev *evaluation, to bitset) {
 			}
 		}
 	case expr.AsNetwork:
-		g.markNetworks(ev.client, to)
-	}
-}
-
-func (g *group) markNetworks(client netip.Addr, to bitset) {
-	for _, n := range g.lengths {
-		if p, err := client.Prefix(n); err == nil { // else n is too long for its family
+		for p := range g.lengths.around(ev.client) {
 			to.addAll(g.networks[p])
 		}
 	}

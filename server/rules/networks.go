@@ -1,15 +1,44 @@
 package rules
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
 )
 
+// prefixLengths are the lengths of networks' prefixes, of IPv4 and of IPv6.
+type prefixLengths struct{ four, six []int }
+
+func (l *prefixLengths) add(p netip.Prefix) {
+	bits := &l.six
+	if p.Addr().Is4() {
+		bits = &l.four
+	}
+	if !slices.Contains(*bits, p.Bits()) {
+		*bits = append(*bits, p.Bits())
+	}
+}
+
+// around are the networks of these lengths that contain a, which is as address.Plain returns it.
+func (l *prefixLengths) around(a netip.Addr) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		bits := l.six
+		if a.Is4() {
+			bits = l.four
+		}
+		for _, b := range bits {
+			if p, err := a.Prefix(b); err == nil && !yield(p) { // no error from a valid address
+				return
+			}
+		}
+	}
+}
+
 // networkTable finds entries by address, with one lookup for each length of prefix.
 type networkTable[E entry] struct {
-	bits4, bits6 []int // the lengths, of networks of IPv4 and of IPv6
-	entries      map[netip.Prefix]E
+	lengths prefixLengths
+	entries map[netip.Prefix]E
 }
 
 // entry is a pointer to an entry of Controls.
@@ -27,13 +56,7 @@ func (n *networkTable[E]) add(p netip.Prefix, e E) {
 		return
 	}
 	n.entries[p] = e
-	bits := &n.bits6
-	if p.Addr().Is4() {
-		bits = &n.bits4
-	}
-	if !slices.Contains(*bits, p.Bits()) {
-		*bits = append(*bits, p.Bits())
-	}
+	n.lengths.add(p)
 }
 
 // longest returns the entry that ends last, of those whose networks contain a, and how long it still applies;
@@ -43,15 +66,7 @@ func (n *networkTable[E]) longest(a netip.Addr, i *Instance) (found E, left time
 		return found, 0
 	}
 	var none E
-	bits := n.bits6
-	if a.Is4() {
-		bits = n.bits4
-	}
-	for _, b := range bits {
-		p, err := a.Prefix(b)
-		if err != nil {
-			continue // not from a valid address
-		}
+	for p := range n.lengths.around(a) {
 		if e, ok := n.entries[p]; ok && (found == none || e.note().outlasts(found.note())) {
 			found = e
 		}
