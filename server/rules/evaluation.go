@@ -22,7 +22,7 @@ type evaluation struct {
 	headers, query, cookies lookups
 	found                   map[string]any // by Instance.Claims
 	candidates              bitset         // memory for an index
-	keys                    []keyOf        // that were evaluated
+	keys                    []knownKey     // that were evaluated
 
 	// A bit for each tier: whether it was evaluated, and to true.
 	tiersKnown, tiersTrue uint64
@@ -60,8 +60,8 @@ func (ev *evaluation) close() {
 	ev.keys = ev.keys[:0]
 }
 
-// keyOf is the result of a rule's expression.
-type keyOf struct {
+// knownKey is the result of a key's expression.
+type knownKey struct {
 	expression *expr.Expression
 	key        string
 	ok         bool
@@ -86,7 +86,7 @@ func (ev *evaluation) keyOf(r *Rule) (key string, ok bool, err error) {
 	}
 	ok = ok && err == nil
 	if r.sharesKey && len(ev.keys) < mostKeys {
-		ev.keys = append(ev.keys, keyOf{r.key, key, ok, err})
+		ev.keys = append(ev.keys, knownKey{r.key, key, ok, err})
 	}
 	return key, ok, err
 }

@@ -62,15 +62,12 @@ func newIndex(conditions []condition, noClaims bool) *index {
 // chooseGuards chooses the guard of each condition that has one: that whose terms the fewest conditions have.
 func chooseGuards(conditions []condition, noClaims bool) (chosen []*expr.Guard, n int) {
 	shared := map[expr.Term]int{}
-	usable := func(g *expr.Guard) bool {
-		return !noClaims || !slices.ContainsFunc(g.Terms, func(t expr.Term) bool { return t.Field.Variable == "claims" })
-	}
 	each := func(c condition, visit func(g *expr.Guard)) {
 		if c.is == nil || c.out {
 			return
 		}
 		for i := range c.is.Guards {
-			if g := &c.is.Guards[i]; usable(g) {
+			if g := &c.is.Guards[i]; !noClaims || !expr.ReadClaims(g.Terms) {
 				visit(g)
 			}
 		}
@@ -196,7 +193,7 @@ func (g *group) mark(ev *evaluation, to bitset) {
 	case expr.AsUnder:
 		text = ev.scope.FoldedPath()
 		for i := lastPrefix(g.prefixes, text); i >= 0; i = g.prefixes[i].within {
-			if n := len(g.prefixes[i].text); text != "" && (len(text) == n || text[n] == '/') {
+			if n := len(g.prefixes[i].text); len(text) == n || text[n] == '/' {
 				to.addAll(g.prefixes[i].places)
 			}
 		}

@@ -2,9 +2,7 @@ package rules
 
 import (
 	"fmt"
-	"strings"
-
-	"github.com/stintdev/stint/server/rules/internal/expr"
+	"slices"
 )
 
 // Unindexed are the rules that every request evaluates, although they are for some of them: no part of their
@@ -31,19 +29,12 @@ func (r *Rule) isUnindexed() bool {
 const manyUnindexed = 100
 
 func (s *Set) findUnindexed(all []ruleAt) {
-	var first string
-	var names []string
-	for _, at := range all {
-		if at.rule.isUnindexed() {
-			if names = append(names, at.rule.Name); len(names) == 1 {
-				first = at.file.Place(at.match)
-			}
-		}
-	}
-	if len(names) < manyUnindexed {
+	found := s.Unindexed()
+	if len(found) < manyUnindexed {
 		return
 	}
-	s.Findings = append(s.Findings, Finding{codeUnindexed, first, fmt.Sprintf(
-		"every request evaluates %d of %d rules, because their match does not begin with a comparison of a field with a constant: %s, …; begin it with one and &&, as in request.path.under(\"/api\") or attrs.tenant == \"acme\"",
-		len(names), len(s.written()), expr.Clip(strings.Join(names[:3], ", ")))})
+	first := all[slices.IndexFunc(all, func(at ruleAt) bool { return at.rule == found[0] })]
+	s.Findings = append(s.Findings, Finding{codeUnindexed, first.file.Place(first.match), fmt.Sprintf(
+		"every request evaluates %d of %d rules, because their match does not begin with a comparison of a field with a constant: %s, %s, %s, …; begin it with one and &&, as in request.path.under(\"/api\") or attrs.tenant == \"acme\"",
+		len(found), len(s.written()), found[0].Name, found[1].Name, found[2].Name)})
 }

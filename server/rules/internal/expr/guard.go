@@ -59,9 +59,12 @@ func guardsOf(checked *cel.Ast, nat64 address.NAT64, counted bool) []Guard {
 	if g.leads(root) {
 		return all
 	}
-	return slices.DeleteFunc(all, func(one Guard) bool {
-		return slices.ContainsFunc(one.Terms, func(t Term) bool { return t.Field.Variable == "claims" })
-	})
+	return slices.DeleteFunc(all, func(one Guard) bool { return ReadClaims(one.Terms) })
+}
+
+// ReadClaims reports whether a term looks for claims.
+func ReadClaims(terms []Term) bool {
+	return slices.ContainsFunc(terms, func(t Term) bool { return t.Field.Variable == "claims" })
 }
 
 type guarding struct {
@@ -171,7 +174,7 @@ func (f *Field) mayFail(terms []Term) bool {
 	case "request.headers", "request.query", "request.cookies":
 		nested = true
 	case "claims":
-		nested = nested || !slices.ContainsFunc(terms, func(t Term) bool { return t.Field.Variable == "claims" })
+		nested = nested || !ReadClaims(terms)
 	}
 	return nested && !slices.ContainsFunc(terms, func(t Term) bool { return t.Field == *f })
 }
