@@ -225,11 +225,9 @@ func (a *applier) expression(source string) (*expr.Expression, error) {
 		return nil, fmt.Errorf("match, at character %d: %s", problems[0].Offset+1, problems[0].Text)
 	}
 	if i := a.base.instance; i != nil {
-		for j, uses := range [][]expr.Use{e.Secrets, e.Lists} {
-			for _, use := range uses {
-				if text := i.lacks(use.Name, j == 1); text != "" {
-					return nil, fmt.Errorf("match, at character %d: %s", use.Offset+1, text)
-				}
+		for _, use := range e.Outside {
+			if text := i.lacks(use); text != "" {
+				return nil, fmt.Errorf("match, at character %d: %s", use.Offset+1, text)
 			}
 		}
 	}

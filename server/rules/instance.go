@@ -108,8 +108,8 @@ func IsSecretName(text string) bool {
 
 // outsideAt is where a file names what an Instance has.
 type outsideAt struct {
-	isList       bool // else a secret
-	name, file   string
+	expr.Use
+	file         string
 	line, column int
 }
 
@@ -126,12 +126,12 @@ func (s *Secrets) has(name string) bool {
 }
 
 // lacks says that i does not have a secret or a list; empty: it has it.
-func (i *Instance) lacks(name string, isList bool) string {
+func (i *Instance) lacks(use expr.Use) string {
 	switch {
-	case isList && !i.Lists.has(name):
-		return i.Lists.noList(name)
-	case !isList && !i.Secrets.has(name):
-		return i.Secrets.noSecret(name)
+	case use.IsList && !i.Lists.has(use.Name):
+		return i.Lists.noList(use.Name)
+	case !use.IsList && !i.Secrets.has(use.Name):
+		return i.Secrets.noSecret(use.Name)
 	}
 	return ""
 }
@@ -139,7 +139,7 @@ func (i *Instance) lacks(name string, isList bool) string {
 func (s *Set) lacking(i *Instance) error {
 	var all error
 	for _, use := range s.outside {
-		if text := i.lacks(use.name, use.isList); text != "" {
+		if text := i.lacks(use.Use); text != "" {
 			all = yamlnode.Merge(all, &yamlnode.Error{File: use.file,
 				Problems: []yamlnode.Problem{{Line: use.line, Column: use.column, Text: text}}})
 		}

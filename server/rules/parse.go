@@ -262,16 +262,11 @@ func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression 
 	if e == nil {
 		return nil
 	}
-	p.noteOutside(n, e.Secrets, false)
-	p.noteOutside(n, e.Lists, true)
-	return e
-}
-
-func (p *parser) noteOutside(n *yamlnode.Node, uses []expr.Use, isList bool) {
-	for _, use := range uses {
+	for _, use := range e.Outside {
 		line, column := p.Position(n, use.Offset)
-		p.set.outside = append(p.set.outside, outsideAt{isList, use.Name, p.File(), line, column})
+		p.set.outside = append(p.set.outside, outsideAt{use, p.File(), line, column})
 	}
+	return e
 }
 
 // condition also finds conditions that are surely not meant.

@@ -12,7 +12,7 @@
 //
 // A [Compiler] checks types and refuses expressions that cannot work. An [Expression] never changes and may
 // be used from many goroutines at once. A caller can evaluate it, or ask what it reads (Variables, Headers,
-// Secrets), what is known of its value before any request (FixedBool, Parts, IsHash and so on) and why it was
+// Outside), what is known of its value before any request (FixedBool, Parts, IsHash and so on) and why it was
 // not true ([Expression.WhyFalse]).
 //
 // # Bounds
@@ -62,10 +62,8 @@ type Expression struct {
 	AnyHeader bool
 	// JSONPaths are the fields of response.json that it reads, each once: field names from the root.
 	JSONPaths [][]string
-	// Secrets are the secrets that it names, and where.
-	Secrets []Use
-	// Lists are the lists that it names, and where.
-	Lists []Use
+	// Outside are the secrets and lists that it names, and where.
+	Outside []Use
 	// Hints are comparisons that are surely not meant as written, such as of request.path with a text without
 	// a slash.
 	Hints []Problem
@@ -83,6 +81,7 @@ type Expression struct {
 
 // Use is where an expression names a secret or a list, Offset characters from its beginning.
 type Use struct {
+	IsList bool // else a secret
 	Name   string
 	Offset int
 }

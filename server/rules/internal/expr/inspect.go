@@ -16,8 +16,7 @@ import (
 type inspector struct {
 	checked  *cel.Ast
 	problems []Problem
-	secrets  []Use
-	lists    []Use
+	outside  []Use
 	proper   map[int64]bool // secrets as arguments of hmac, and operands whose fields are read, by id
 	headers  []string       // literal names
 	paths    [][]string     // into response.json
@@ -118,7 +117,7 @@ func (i *inspector) visit(e ast.Expr) {
 		i.takesSecret(args[0])
 	case name == listFunction:
 		if text, ok := literal(args[0]); ok {
-			i.lists = append(i.lists, Use{text, startOf(i.checked, args[0].ID())})
+			i.outside = append(i.outside, Use{true, text, startOf(i.checked, args[0].ID())})
 		} else {
 			i.note(args[0], `the name of a list must be a literal string, as in client.ip in list("bad")`)
 		}
@@ -193,7 +192,7 @@ func (i *inspector) takesSecret(e ast.Expr) {
 		return
 	}
 	i.proper[of.ID()] = true
-	i.secrets = append(i.secrets, Use{name, startOf(i.checked, of.ID())})
+	i.outside = append(i.outside, Use{false, name, startOf(i.checked, of.ID())})
 }
 
 // secretsStay refuses every use of secrets except hmac(secrets.NAME, …).

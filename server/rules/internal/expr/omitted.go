@@ -17,15 +17,15 @@ func (e *Expression) Omits() bool {
 	}
 	s := Scope{Variables: Variables{
 		HasRequest: true, Method: "GET", Path: "/", Host: "localhost", Route: "route", Operation: "operation", Client: netip.IPv6Loopback(), IPv6Prefix: 64,
-		Headers: noFields{}, Query: noFields{}, Cookies: noFields{}, Body: noBody{}, Secrets: map[string]any{},
+		Headers: noFields{}, Query: noFields{}, Cookies: noFields{}, Body: noBody{}, Secrets: map[string]any{}, Lists: map[string]*List{},
 	}}
-	s.Lists = map[string]*List{}
-	for _, use := range e.Lists {
-		s.Lists[use.Name] = NewList(use.Name)
-		s.Lists[use.Name].Set(new(Networks))
-	}
-	for _, use := range e.Secrets {
-		s.Secrets[use.Name] = NewSecret(use.Name)
+	for _, use := range e.Outside {
+		if use.IsList {
+			s.Lists[use.Name] = NewList(use.Name)
+			s.Lists[use.Name].Set(new(Networks))
+		} else {
+			s.Secrets[use.Name] = NewSecret(use.Name)
+		}
 	}
 	const most = 1024
 	_, ok, err := e.Key(&s, most)
