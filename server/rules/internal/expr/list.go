@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
-	"strings"
 	"sync/atomic"
 
 	"cel.dev/cel-go/cel"
@@ -97,20 +96,7 @@ type listed struct {
 // Contains is CEL's "in"; an error for values that are neither address nor network. A network is in a list if
 // one network there has all of it.
 func (l *listed) Contains(v ref.Val) ref.Val {
-	text, ok := v.(types.String)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
-	}
-	if !strings.Contains(string(text), "/") {
-		if a, err := netip.ParseAddr(string(text)); err == nil {
-			return types.Bool(l.Networks.Contains(l.nat64.Plain(a)))
-		}
-	}
-	inner, err := ParseNetwork(string(text), l.nat64)
-	if err != nil {
-		return types.WrapErr(err)
-	}
-	return types.Bool(l.table.LookupPrefix(inner))
+	return inNetworks(v, l.nat64, l.Networks.Contains, l.table.LookupPrefix)
 }
 
 var errList = errors.New("a list is only for in")

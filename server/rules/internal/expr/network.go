@@ -46,20 +46,27 @@ func ParseNetwork(text string, nat64 address.NAT64) (netip.Prefix, error) {
 
 // Contains is CEL's "in"; an error for values that are neither address nor network.
 func (n network) Contains(v ref.Val) ref.Val {
+	return inNetworks(v, n.nat64, n.prefix.Contains, func(inner netip.Prefix) bool {
+		return n.prefix.Bits() <= inner.Bits() && n.prefix.Contains(inner.Addr())
+	})
+}
+
+// inNetworks is CEL's "in" for networks which have an address, or all of another network.
+func inNetworks(v ref.Val, nat64 address.NAT64, has func(netip.Addr) bool, hasAll func(netip.Prefix) bool) ref.Val {
 	text, ok := v.(types.String)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
 	}
 	if !strings.Contains(string(text), "/") {
 		if a, err := netip.ParseAddr(string(text)); err == nil {
-			return types.Bool(n.prefix.Contains(n.nat64.Plain(a)))
+			return types.Bool(has(nat64.Plain(a)))
 		}
 	}
-	inner, err := ParseNetwork(string(text), n.nat64)
+	inner, err := ParseNetwork(string(text), nat64)
 	if err != nil {
 		return types.WrapErr(err)
 	}
-	return types.Bool(n.prefix.Bits() <= inner.Bits() && n.prefix.Contains(inner.Addr()))
+	return types.Bool(hasAll(inner))
 }
 
 // inNAT64 is a call of cidr with known prefixes of NAT64.
