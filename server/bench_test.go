@@ -81,20 +81,19 @@ func BenchmarkCheck(b *testing.B) {
 		})), request)
 	})
 	b.Run("check", func(b *testing.B) { load(b, serve(b, s.Check()), request) })
-	without := func(body string) func(b *testing.B) {
-		return func(b *testing.B) {
-			h := s.Check()
-			b.ReportAllocs()
-			for b.Loop() {
-				w := nowhere{http.Header{}}
-				r, _ := http.NewRequest("POST", "http://localhost/v1/check", strings.NewReader(body))
-				r.Header.Set("Content-Type", "application/json")
-				h.ServeHTTP(w, r)
-			}
-		}
+	b.Run("without net", func(b *testing.B) { checksWithoutNet(b, s, body) })
+	b.Run("without net, a list of 100", func(b *testing.B) { checksWithoutNet(b, s, "["+strings.Repeat(body+",", 99)+body+"]") })
+}
+
+func checksWithoutNet(b *testing.B, s *server.Server, body string) {
+	h := s.Check()
+	b.ReportAllocs()
+	for b.Loop() {
+		w := nowhere{http.Header{}}
+		r, _ := http.NewRequest("POST", "http://localhost/v1/check", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		h.ServeHTTP(w, r)
 	}
-	b.Run("without net", without(body))
-	b.Run("without net, a list of 100", without("["+strings.Repeat(body+",", 99)+body+"]"))
 }
 
 // Lists of 20 checks, to each of which one rule of many applies.
@@ -115,14 +114,7 @@ func BenchmarkChecksOfMany(b *testing.B) {
 				for i := range checks {
 					checks[i] = fmt.Sprintf(by.check, n*i/20)
 				}
-				body, h := "["+strings.Join(checks, ",")+"]", newServer(b, file).Check()
-				b.ReportAllocs()
-				for b.Loop() {
-					w := nowhere{http.Header{}}
-					r, _ := http.NewRequest("POST", "http://localhost/v1/check", strings.NewReader(body))
-					r.Header.Set("Content-Type", "application/json")
-					h.ServeHTTP(w, r)
-				}
+				checksWithoutNet(b, newServer(b, file), "["+strings.Join(checks, ",")+"]")
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20, "ns/check")
 			})
 		}
