@@ -171,7 +171,8 @@ func newExpression(source string, checked *cel.Ast, found *inspector) *Expressio
 	tree := checked.NativeRep()
 	e := &Expression{
 		Source: strings.TrimSpace(source), IsList: checked.OutputType().Kind() == types.ListKind,
-		Headers: found.headers, AnyHeader: found.maps > 0, Outside: found.outside, JSONPaths: found.paths, only: onlyPathOf(tree, tree.Expr()),
+		Headers: found.headers, AnyHeader: found.maps > 0, Attrs: found.attrs, AnyAttr: found.anyAttr > 0,
+		Outside: found.outside, JSONPaths: found.paths, only: onlyPathOf(tree, tree.Expr()),
 	}
 	for _, named := range tree.ReferenceMap() {
 		if isVariable(named.Name) && !e.Uses(named.Name) {

@@ -60,6 +60,10 @@ type Expression struct {
 	Headers []string
 	// AnyHeader: it may read other headers, too.
 	AnyHeader bool
+	// Attrs are the literal names that it reads in attrs.
+	Attrs []string
+	// AnyAttr: it may read other attributes, too.
+	AnyAttr bool
 	// JSONPaths are the fields of response.json that it reads, each once: field names from the root.
 	JSONPaths [][]string
 	// Outside are the secrets and lists that it names, and where.

@@ -21,6 +21,8 @@ type inspector struct {
 	headers  []string       // literal names
 	paths    [][]string     // into response.json
 	maps     int            // uses of request.headers for anything else
+	attrs    []string       // literal names
+	anyAttr  int            // uses of attrs for anything else
 }
 
 func inspect(checked *cel.Ast, when phase) *inspector {
@@ -97,8 +99,12 @@ func (i *inspector) visit(e ast.Expr) {
 	if i.isHeaders(e) {
 		i.maps++ // headerName takes it back
 	}
+	if i.isVariable(e, "attrs") {
+		i.anyAttr++ // attribute takes it back
+	}
 	if e.Kind() == ast.SelectKind {
 		i.headerName(e.AsSelect().Operand(), e, e.AsSelect().FieldName())
+		i.attribute(e.AsSelect().Operand(), e.AsSelect().FieldName())
 	}
 	if e.Kind() != ast.CallKind {
 		return
@@ -124,10 +130,12 @@ func (i *inspector) visit(e ast.Expr) {
 	case name == operators.Index:
 		if text, ok := literal(args[1]); ok {
 			i.headerName(args[0], args[1], text)
+			i.attribute(args[0], text)
 		}
 	case name == operators.In:
 		if text, ok := literal(args[0]); ok {
 			i.headerName(args[1], args[0], text)
+			i.attribute(args[1], text)
 		}
 	}
 }
@@ -165,6 +173,14 @@ func (i *inspector) headerName(of, e ast.Expr, name string) {
 		i.note(e, "the Host header is request.host, not one of request.headers")
 	default:
 		i.headers = append(i.headers, name)
+	}
+}
+
+// attribute records the field name, if the map has attributes.
+func (i *inspector) attribute(of ast.Expr, name string) {
+	if i.isVariable(of, "attrs") {
+		i.anyAttr--
+		i.attrs = append(i.attrs, name)
 	}
 }
 
