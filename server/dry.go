@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/dry"
@@ -54,3 +55,54 @@ func (s *Server) routed(in *rules.Input) *rules.Input {
 func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) error {
 	return dry.Simulate(ctx, s.door, in, out)
 }
+
+// Trial decides requests of the past, such as those of an access log, each at its own instant, as a Server would
+// have decided them. Its counts are in memory, and its own. It must not be used from several goroutines at once.
+type Trial struct {
+	trial  *dry.Trial
+	routed func(*rules.Input) *rules.Input // with the name of its route
+	set    *rules.Set
+	try    dry.Try
+}
+
+// TrialKeys is how many keys a Trial counts at once, like the memory of a simulation.
+const TrialKeys = 20_000_000
+
+// NewTrial returns a Trial of the rules of s for requests of which only k is known, and the rules and entries
+// of lists that cannot be tried, because they need more than that. Those are off.
+//
+// The rules, and the gateway's routes, are those in force at the call. s must be open then. Nothing else of it is
+// used, and nothing of it is changed.
+func NewTrial(s *Server, k *rules.Known) (*Trial, []rules.Lack) {
+	known := *k
+	known.Route = k.Route || k.Host && k.Path && len(s.door.Settings.Routes) > 0
+	set, lacks := s.Rules().Trying(&known)
+	t := &Trial{trial: dry.NewTrial(set, TrialKeys), set: set}
+	if known.Route && !k.Route {
+		t.routed = s.routed
+	}
+	t.try.AllowAmbiguous = s.door.Settings.AllowAmbiguous
+	return t, lacks
+}
+
+// Rules are those that are tried. They must not be changed.
+func (t *Trial) Rules() *rules.Set { return t.set }
+
+// Decide decides a request of that instant, which must not be before that of the request before it. The Verdict is
+// valid until the next call. An error wraps stint.ErrRequest if a server would answer the request with 400: it
+// is malformed, or ambiguous, and the setting ambiguous does not allow that. Any other error means that more
+// than TrialKeys keys are counted at once.
+func (t *Trial) Decide(ctx context.Context, in *rules.Input, at time.Time) (*Verdict, error) {
+	if t.routed != nil {
+		in = t.routed(in)
+	}
+	t.try.In, t.try.At = in, at
+	r, err := t.trial.Decide(ctx, &t.try)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Verdict, nil
+}
+
+// Respond says how the last request was answered. Rules with on_status count that as a violation.
+func (t *Trial) Respond(ctx context.Context, status int) error { return t.trial.Respond(ctx, status) }

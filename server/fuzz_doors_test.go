@@ -3,15 +3,20 @@ package server_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/adminapi"
+	stintcheck "github.com/stintdev/stint/server/internal/check"
 	"github.com/stintdev/stint/server/internal/rulestest"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -39,6 +44,7 @@ func FuzzDoors(f *testing.F) {
 			}
 			d.simulated()
 			d.previewed()
+			d.tried()
 			d.authorized()
 			if t.Failed() {
 				t.Fatalf("seed %d:\n%s", seed, scenario)
@@ -51,7 +57,9 @@ func FuzzDoors(f *testing.F) {
 type doors struct {
 	*play
 	scenario *rulestest.Scenario
-	events   bytes.Buffer
+	events   strings.Builder
+	at       []time.Time
+	bodies   []string
 	answers  []string
 	counts   adminapi.PreviewCounts
 	by       map[string]int64 // refusals by rule
@@ -77,6 +85,7 @@ func (a *doorAnswer) String() string {
 
 func (d *doors) check(step *rulestest.Step) {
 	fmt.Fprintln(&d.events, step.Event(time.Now()))
+	d.at, d.bodies = append(d.at, time.Now()), append(d.bodies, step.Body)
 	w := callCheck(d.s, "/v1/check?shadow=true", step.Body)
 	var a doorAnswer
 	d.read(w, &a)
@@ -100,7 +109,7 @@ func (d *doors) check(step *rulestest.Step) {
 func (d *doors) simulated() {
 	var out strings.Builder
 	s := newPlay(d.TB, d.scenario).s
-	if err := s.Simulate(d.Context(), &d.events, &out); err != nil {
+	if err := s.Simulate(d.Context(), strings.NewReader(d.events.String()), &out); err != nil {
 		d.Error(err)
 	}
 	i := 0
@@ -142,6 +151,64 @@ func (d *doors) previewed() {
 	if !maps.Equal(by, d.by) {
 		d.Errorf("refused by checks: %v, in a preview: %v", d.by, by)
 	}
+}
+
+// tried compares a Trial of what a log may have with a simulation of the rules that need no more than that.
+func (d *doors) tried() {
+	trial, _ := server.NewTrial(newPlay(d.TB, d.scenario).s, &rules.Known{
+		Client: true, Method: true, Path: true, Query: true, Host: true, Route: true, Operation: true, Cost: true,
+		Header: func(string) bool { return true }, Attrs: []string{"user", "plan", "size", "vip"},
+	})
+	var out strings.Builder
+	s := newServer(d.TB, "rules: []", func(c *server.Config) { c.Rules = trial.Rules() })
+	if err := s.Simulate(d.Context(), strings.NewReader(d.events.String()), &out); err != nil {
+		d.Error(err)
+	}
+	i := 0
+	for line := range strings.Lines(out.String()) {
+		var want doorAnswer
+		d.read(&httptest.ResponseRecorder{Body: bytes.NewBufferString(line)}, &want)
+		if got := d.try(trial, i); got != want.String() {
+			d.Errorf("simulated %d: %s\ntried: %s", i, &want, got)
+		}
+		i++
+	}
+}
+
+func (d *doors) try(trial *server.Trial, i int) string {
+	in, err := server.ReadInput([]byte(d.bodies[i]))
+	var v *server.Verdict
+	if err == nil {
+		v, err = trial.Decide(d.Context(), in, d.at[i])
+	}
+	a := doorAnswer{Outcome: "malformed"}
+	switch {
+	case errors.Is(err, stint.ErrRequest):
+	case err != nil:
+		d.Fatal(err)
+	default:
+		a = triedAnswer(v)
+	}
+	return a.String()
+}
+
+func triedAnswer(v *server.Verdict) doorAnswer {
+	a := doorAnswer{Outcome: v.Kind.Answer(), BanLeft: v.BanLeft.Microseconds()}
+	if v.Rule != nil {
+		a.Rule = v.Rule.Name
+	}
+	decisions := []stintcheck.Decision{}
+	for i := range v.Each {
+		decisions = append(decisions, stintcheck.DecisionOf(&v.Each[i]))
+	}
+	text, err := json.Marshal(decisions)
+	if err != nil {
+		panic(err)
+	}
+	if err := json.Unmarshal(text, &a.Decisions); err != nil {
+		panic(err)
+	}
+	return a
 }
 
 // authorized compares requests that a proxy asks about with checks of the same.

@@ -9,7 +9,6 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/door"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/recent"
@@ -57,7 +56,7 @@ func (s *Previewer) Preview(ctx context.Context, set *rules.Set) (*adminapi.Prev
 	defer cancel()
 	controls := s.controls()
 	set, _ = set.With(&controls)
-	p := previewed{now: newTrial(s.Rules()), then: newTrial(set), alike: map[caseKind]int{}}
+	p := previewed{now: newTally(s.Rules()), then: newTally(set), alike: map[caseKind]int{}}
 	sample := s.recent.Sample(s.Watch.Metrics.Now())
 	p.Share = sample.Share
 	p.Missing = append([]string{}, sample.Lacks(watch.ReadsOf(set))...)
@@ -90,7 +89,7 @@ func (s *Previewer) Preview(ctx context.Context, set *rules.Set) (*adminapi.Prev
 // previewed is a preview while it is made.
 type previewed struct {
 	adminapi.Preview
-	now, then *trial
+	now, then *tally
 	alike     map[caseKind]int // the cases that are shown
 }
 
@@ -135,25 +134,15 @@ func (p *previewed) try(ctx context.Context, s *Previewer, q *recent.Request, at
 	return true
 }
 
-// trial decides requests under a set. It is a book with counts of its own.
-type trial struct {
-	set     *decide.Set
-	limiter *stint.Limiter
-	matches rules.Plan
+// tally is the outcomes of a trial.
+type tally struct {
+	*Trial
 	counts  adminapi.PreviewCounts
 	refused map[string]int64 // by rule
-	err     error            // of what should have been charged or given back
 }
 
-// unwatched is a set whose decisions nobody learns of.
-func unwatched(set *rules.Set) *decide.Set { return &decide.Set{Set: set, Watcher: decide.Unwatched{}} }
-
-func newTrial(set *rules.Set) *trial {
-	return &trial{
-		set:     unwatched(set),
-		limiter: stint.NewLimiter(&stint.Memory{MaxKeys: config.MaxPreviewKeys}),
-		refused: map[string]int64{},
-	}
+func newTally(set *rules.Set) *tally {
+	return &tally{Trial: NewTrial(set, config.MaxPreviewKeys), refused: map[string]int64{}}
 }
 
 // tried is the decision about a request. rule is the rule that refused, and shadows are the rules in shadow
@@ -164,19 +153,14 @@ type tried struct {
 	shadows       []string
 }
 
-// decide decides a request as decide.Decider does, without an instance's bounds and effects.
-func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
-	one := [1]decide.Request{{In: q.Input, MaxDelay: q.MaxDelay}}
-	t := &one[0]
-	t.Plan(ctx, p.set, &p.matches, at, ambiguous)
-	if errors.Is(t.Err, stint.ErrRequest) {
+// decide decides a recorded request.
+func (p *tally) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
+	t, err := p.Decide(ctx, &Try{In: q.Input, At: at, MaxDelay: q.MaxDelay, AllowAmbiguous: ambiguous})
+	if errors.Is(err, stint.ErrRequest) {
 		return tried{outcome: kind.Malformed.Answer()}, nil
 	}
-	if t.Err != nil {
-		return tried{}, t.Err
-	}
-	if err := decide.DecideBy(ctx, p, one[:], at); err != nil || p.err != nil {
-		return tried{}, errors.Join(err, p.err)
+	if err != nil {
+		return tried{}, err
 	}
 	result := tried{allowed: t.Allowed, outcome: t.Kind.Answer()}
 	if !t.Allowed && t.Rule != nil {
@@ -190,42 +174,7 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 	return result, nil
 }
 
-// Take is for decide.Book.
-func (p *trial) Take(ctx context.Context, all []decide.Request, _ bool) {
-	for i := range all {
-		t := &all[i]
-		for j := range t.Groups {
-			g := &t.Groups[j]
-			a := &g.Answer
-			a.Decision, a.Err = p.limiter.Take(ctx, &g.Request, a.Each)
-			if g.InShadow() && decide.Refused(a) {
-				p.Hold(ctx, g.Request.At, t.Charges(g, nil))
-			}
-		}
-	}
-}
-
-// Refund is for decide.Book.
-func (p *trial) Refund(ctx context.Context, r *stint.Request, _ bool) error {
-	return stint.Refund(ctx, p.limiter.Store, r)
-}
-
-// Hold is for decide.Book.
-func (p *trial) Hold(ctx context.Context, at time.Time, calls []stint.HoldCall) {
-	stint.Holds(ctx, p.limiter.Store, at, calls)
-}
-
-// ReleaseShadows is for decide.Book. A trial holds nothing.
-func (p *trial) ReleaseShadows(context.Context, *decide.Request, time.Time) {}
-
-// Failed is for decide.Book.
-func (p *trial) Failed(_ string, err error) {
-	if !errors.Is(err, stint.ErrRequest) {
-		p.err = err
-	}
-}
-
-func (p *trial) count(t tried) {
+func (p *tally) count(t tried) {
 	if t.allowed {
 		p.counts.Allowed++
 	} else {
@@ -241,7 +190,7 @@ func (p *trial) count(t tried) {
 
 // refusedBy are the rules that refused a request in either trial, in the order of the new rules,
 // and then the others.
-func refusedBy(now, then *trial) []adminapi.PreviewRule {
+func refusedBy(now, then *tally) []adminapi.PreviewRule {
 	all := []adminapi.PreviewRule{}
 	listed := map[string]bool{}
 	shadowNow, shadowThen := shadowRules(now.set.Set), shadowRules(then.set.Set)
