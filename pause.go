@@ -26,7 +26,8 @@ import (
 // httplimit.Transport with MaxPause adds one to its requests.
 //
 // The error wraps ErrRequest if key is malformed, and ErrFull if l remembers 10,000 pauses and has no
-// room for this one. After an error of the Store, l knows the pause, but others may not.
+// room for this one. After any other error, l knows the pause, but other Limiters may not: the Store
+// failed, or did not answer in time, so that a fleet.Fallback decided alone.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) (err error) {
 	if err := checkKey(key); err != nil {
 		return err
@@ -77,6 +78,8 @@ func pauseIn(ctx context.Context, s Store, key string, d time.Duration) error {
 	return err
 }
 
+var errPausedHere = errors.New("stint: pause of a key: the store did not answer, so that only this instance knows it")
+
 // banFor bans key in s for a pause of d, unless such a ban runs already: then ran is the time left of
 // it.
 func banFor(ctx context.Context, s Store, key string, d time.Duration) (ran time.Duration, err error) {
@@ -84,6 +87,8 @@ func banFor(ctx context.Context, s Store, key string, d time.Duration) (ran time
 	switch {
 	case err != nil:
 		return 0, err
+	case came.By != ByStore:
+		return 0, errPausedHere
 	case came.Outcome != Banned:
 		return 0, fmt.Errorf("stint: pause of a key: %w", ErrFull)
 	case (internals{}).BanRan(&came):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,6 +232,28 @@ var errUnwilling = errors.New("away")
 
 func (unwilling) Violate(context.Context, *stint.Request) (stint.Decision, error) {
 	return stint.Decision{}, errUnwilling
+}
+
+// alone is a Store that answers without others, as a fleet.Fallback does while the shared one is away.
+type alone struct{ *stint.Memory }
+
+func (a alone) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
+	d, err := a.Memory.Violate(ctx, r)
+	d.By = stint.ByLocal
+	return d, err
+}
+
+// A pause that others do not learn of is an error.
+func TestPauseOfOneInstance(t *testing.T) {
+	l := stint.NewLimiter(alone{new(stint.Memory)})
+	for _, d := range []time.Duration{time.Minute, time.Hour} { // one that another ban stands for, too
+		if err := l.Pause(t.Context(), "k", d); err == nil || !strings.Contains(err.Error(), "only this instance knows it") {
+			t.Errorf("%v", err)
+		}
+	}
+	if d, err := l.Allow(t.Context(), "k", stint.MustLimit("100 per 1h")); err != nil || d.Allowed {
+		t.Errorf("%+v, %v", d, err)
+	}
 }
 
 // A Limiter knows its pauses whatever its Store does. Malformed keys, and too many, are errors.
