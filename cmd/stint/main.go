@@ -124,7 +124,7 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run", []*cobra.Command{initCommand(), serveCommand(errs), envoyCommand(errs), simulateCommand()}},
+		{"Run", []*cobra.Command{initCommand(), serveCommand(errs), envoyCommand(errs), simulateCommand(), replayCommand()}},
 		{"Rules", []*cobra.Command{rulesCommand(), schemaCommand(), generateCommand()}},
 		{"Live control", []*cobra.Command{switchCommand(), overrideCommand(), safelistCommand(), blocklistCommand(), banCommand(), keyCommand(), alertCommand()}},
 		{"Look", []*cobra.Command{statusCommand(), healthcheckCommand(), topCommand(), watchCommand(), offendersCommand(), auditCommand(), explainCommand(), versionCommand()}},

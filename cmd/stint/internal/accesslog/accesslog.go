@@ -8,7 +8,9 @@ package accesslog
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 )
@@ -112,6 +114,8 @@ type Options struct {
 	// Now bounds times without a year in what is no regular file: their year is the latest that is at most a
 	// day later. A file uses the time of its last change. Zero: the current time.
 	Now time.Time
+	// Stdin is what "-" reads. nil: os.Stdin.
+	Stdin io.Reader
 }
 
 // Source is a file of a Log.
@@ -148,6 +152,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Now.IsZero() {
 		o.Now = time.Now()
+	}
+	if o.Stdin == nil {
+		o.Stdin = os.Stdin
 	}
 	return o, nil
 }

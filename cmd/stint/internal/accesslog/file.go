@@ -47,7 +47,7 @@ func findFiles(paths []string, o Options) (files []*file, err error) {
 	}
 	for _, path := range paths {
 		if path == "-" {
-			files = append(files, &file{path: path, stream: io.NopCloser(os.Stdin), latest: o.Now.UnixMicro() + day})
+			files = append(files, &file{path: path, stream: io.NopCloser(o.Stdin), latest: o.Now.UnixMicro() + day})
 			continue
 		}
 		info, err := os.Stat(path)

@@ -1,0 +1,210 @@
+// Package replay decides the requests of an access log under other rules, and reports what those would have
+// refused.
+package replay
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint/cmd/stint/internal/accesslog"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/server/rules"
+)
+
+// Replay decides requests, and counts the outcomes. It must not be used from several goroutines at once.
+type Replay struct {
+	has      accesslog.Fields
+	sides    []*Side // the new rules, and those to compare them with
+	clients  httplimit.Clients
+	headers  map[string]bool // that rules read
+	proxies  []netip.Prefix
+	in       rules.Input
+	http     rules.Request
+	sent     http.Request // as a trusted proxy sent it
+	requests int64
+	first    int64 // µs
+	last     int64
+	peers    int64 // requests that a trusted proxy sent, for an unknown client
+	now      request
+	outcomes [2]outcome // of it, by side
+	host     struct {
+		sent, read string
+		wrong      error
+	}
+	values []string // of the header
+	newly  struct{ refused, passed int64 }
+}
+
+// request is the request that is replayed now.
+type request struct {
+	number, at int64
+	status     int
+	client     client
+	hash       uint64 // of client
+	text       []byte // scratch
+}
+
+// Known is what rules know of the requests in a log that has these fields.
+func Known(has accesslog.Fields) *rules.Known {
+	return &rules.Known{
+		Client: has.Client, Method: has.Method, Path: has.Path, Query: has.Query, Host: has.Host,
+		Operation: has.Operation, Cost: has.Cost, Status: has.Status, Header: has.Header, Attrs: has.Attrs,
+	}
+}
+
+// New returns a Replay of new rules for the requests of a log. against is nil, or the rules to compare them with. clientHeader is the
+// setting client_header, and the proxies that are trusted are those of the new rules.
+func New(has accesslog.Fields, rules, against *Side, clientHeader string) *Replay {
+	r := &Replay{has: has, sides: []*Side{rules}, headers: map[string]bool{}}
+	r.http.Header = http.Header{}
+	if against != nil {
+		r.sides = append(r.sides, against)
+	}
+	set := rules.Trial.Rules()
+	r.proxies = set.TrustedProxies
+	r.clients = httplimit.Clients{Trusted: set.TrustedProxies, Header: clientHeader, NAT64: set.NAT64}
+	for _, s := range r.sides {
+		s.begin()
+		names, _ := s.Trial.Rules().Headers()
+		for _, name := range names {
+			r.headers[name] = true
+		}
+	}
+	return r
+}
+
+// Add decides a request. Requests come in order of time. The error means that more keys are counted at once than a
+// Trial can.
+func (r *Replay) Add(ctx context.Context, e *accesslog.Entry) error {
+	at := time.UnixMicro(e.At)
+	understood := r.read(e)
+	r.now.number, r.now.at, r.now.status = r.requests, e.At, e.Status
+	if r.requests++; r.requests == 1 {
+		r.first = e.At
+	}
+	r.last = max(r.last, e.At)
+	for i, s := range r.sides {
+		if !understood {
+			r.outcomes[i] = s.malformed()
+			continue
+		}
+		var err error
+		if r.outcomes[i], err = s.decide(ctx, &r.in, at, &r.now); err != nil {
+			return err
+		}
+	}
+	if len(r.sides) == 2 {
+		r.compare(r.outcomes[0], r.outcomes[1])
+	}
+	return nil
+}
+
+func (r *Replay) compare(now, old outcome) {
+	switch {
+	case now.name == malformed || old.name == malformed: // no rule decides
+	case old.allowed && !now.allowed:
+		r.newly.refused++
+		if now.rule != nil {
+			now.rule.newlyRefused++
+		}
+	case now.allowed && !old.allowed:
+		r.newly.passed++
+		if old.rule != nil {
+			old.rule.newlyPassed++
+		}
+	}
+}
+
+// read fills in from e. It reports whether a server would understand the request.
+func (r *Replay) read(e *accesslog.Entry) bool {
+	q := &r.http
+	r.in = rules.Input{Request: q, Client: e.Client, Operation: e.Operation, Cost: e.Cost}
+	if e.Cost == 0 {
+		r.in.Cost = 1
+	}
+	clear(q.Header)
+	*q = rules.Request{Method: e.Method, Header: q.Header}
+	understood := r.readTarget(e)
+	if len(r.headers) > 0 {
+		r.readHeader(e)
+	}
+	if len(e.Attrs) > 0 {
+		r.in.Attrs = make(map[string]any, len(e.Attrs))
+		for _, a := range e.Attrs {
+			r.in.Attrs[a.Name] = a.Value
+		}
+	}
+	if len(r.proxies) > 0 {
+		r.seeThrough(e)
+	}
+	r.now.client = client{user: e.User}
+	if e.User == "" {
+		r.now.client.addr = r.in.Client
+	}
+	r.now.hash = r.now.client.hash()
+	return understood
+}
+
+// readTarget reads what is requested. It reports whether a server would understand that, and not answer 400.
+func (r *Replay) readTarget(e *accesslog.Entry) bool {
+	q := &r.http
+	if e.Target == "" && r.has.Path {
+		return false
+	}
+	if e.Target != "" {
+		target, err := rules.ReadTarget(e.Target)
+		if err != nil {
+			return false
+		}
+		q.Path, q.RawQuery, q.Ambiguous = target.Path, target.RawQuery, target.Ambiguous
+	}
+	method, err := rules.ReadMethod(e.Method)
+	if err != nil {
+		return false
+	}
+	q.Ambiguous |= method
+	if e.Host != r.host.sent {
+		r.host.sent = e.Host
+		r.host.read, r.host.wrong = httpfield.ReadHost(e.Host)
+	}
+	q.Host = r.host.read
+	return r.host.wrong == nil
+}
+
+// readHeader keeps the fields that rules read.
+func (r *Replay) readHeader(e *accesslog.Entry) {
+	h := r.http.Header
+	r.values = r.values[:0]
+	for i := range e.Header {
+		f := &e.Header[i]
+		if !r.headers[f.Name] {
+			continue
+		}
+		if lines := h[f.Name]; lines != nil {
+			h[f.Name] = append(slices.Clip(lines), f.Value)
+			continue
+		}
+		r.values = append(r.values, f.Value)
+		h[f.Name] = r.values[len(r.values)-1:]
+	}
+}
+
+// seeThrough finds the client behind a trusted proxy.
+func (r *Replay) seeThrough(e *accesslog.Entry) {
+	trusted := func(p netip.Prefix) bool { return p.Contains(e.Client) }
+	if !e.Client.IsValid() || !slices.ContainsFunc(r.proxies, trusted) {
+		return
+	}
+	r.sent.RemoteAddr = netip.AddrPortFrom(e.Client, 0).String()
+	r.sent.Header = http.Header{}
+	for _, f := range e.Header {
+		r.sent.Header[f.Name] = append(r.sent.Header[f.Name], f.Value)
+	}
+	if r.in.Client = r.clients.Addr(&r.sent); r.in.Client == e.Client {
+		r.peers++
+	}
+}

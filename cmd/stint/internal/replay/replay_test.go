@@ -1,0 +1,124 @@
+package replay
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stintdev/stint/server/rules"
+)
+
+// A sample keeps a bounded number of keys, and tells how many there are, and of how many something is true.
+func TestSample(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	for _, n := range []int{0, 1, 1000, 1001, 40_000, 300_000} {
+		s := newSample[bool]()
+		s.most = 1000
+		for range n {
+			hash := random.Uint64()
+			for range 2 { // again is the same key
+				if v, isNew := s.at(hash); v != nil && isNew {
+					*v = random.IntN(4) == 0
+				}
+			}
+		}
+		if len(s.of) > s.most || s.isPart() != (n > s.most) {
+			t.Fatalf("of %d keys %d are kept, a part: %t", n, len(s.of), s.isPart())
+		}
+		marked := int64(0)
+		for _, v := range s.of {
+			if *v {
+				marked++
+			}
+		}
+		near := func(got int64, want float64) bool { return float64(got) >= 0.8*want && float64(got) <= 1.2*want }
+		if keys := int64(len(s.of)) * s.times(); n <= s.most && keys != int64(n) || !near(keys, float64(n)) {
+			t.Errorf("%d keys are told to be %d", n, keys)
+		}
+		if n >= 1000 && !near(marked*s.times(), float64(n)/4) {
+			t.Errorf("a quarter of %d keys is told to be %d", n, marked*s.times())
+		}
+	}
+}
+
+func TestShare(t *testing.T) {
+	for _, c := range []struct {
+		n, all int64
+		want   string
+	}{
+		{0, 0, "0%"}, {0, 5, "0%"}, {5, 5, "100%"}, {1, 3, "33%"}, {1, 1_000_000, "under 0.01%"}, {999_999, 1_000_000, "99.99%"},
+		{1, 100, "1.0%"}, {12, 1000, "1.2%"}, {7, 1000, "0.70%"}, {999, 10_000, "10%"}, {994, 10_000, "9.9%"}, {9_899, 10_000, "99%"},
+	} {
+		if got := share(c.n, c.all); got != c.want {
+			t.Errorf("%d of %d: %s, want %s", c.n, c.all, got, c.want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := number(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
+
+func TestJudgement(t *testing.T) {
+	good := []Client{{Client: "192.0.2.1"}}
+	for _, c := range []struct {
+		rule Rule
+		want string
+	}{
+		{Rule{}, "It applies to no request of this log."},
+		{Rule{Requests: 9, Keys: 30}, "It refuses nothing: no key reaches a limit."},
+		{Rule{Requests: 9, Mode: "shadow", Keys: 30}, "It would refuse nothing: no key reaches a limit."},
+		{Rule{Requests: 9, Refused: 1, Keys: 3, RefusedKeys: 1}, "It refuses 1 of only 3 keys at least once: too few to judge by."},
+		{Rule{Requests: 900, Refused: 9, Keys: 100, RefusedKeys: 5}, "It is probably too strict, or many clients misbehave: it refuses 5.0% of the keys at least once."},
+		{Rule{Requests: 900, Refused: 9, Keys: 100, RefusedKeys: 5, Best: good}, "It is probably too strict: it refuses 5.0% of the keys at least once, also of clients whose other requests all passed."},
+		{Rule{Requests: 900, Refused: 9, Keys: 100, RefusedKeys: 4, Best: good}, "It refuses few keys (4.0%), but some are of clients whose other requests all passed: look at those."},
+		{Rule{Requests: 900, Refused: 9, Keys: 100, RefusedKeys: 4}, "It refuses 4.0% of the keys, and of no client whose other requests all passed."},
+		{Rule{Requests: 900, Refused: 9, Keys: 1000, RefusedKeys: 4}, "It refuses few keys (0.40%), and of no client whose other requests all passed."},
+	} {
+		if got := c.rule.judge(); got != c.want {
+			t.Errorf("%+v:\n got %s\nwant %s", c.rule, got, c.want)
+		}
+	}
+}
+
+// Text fits 80 columns, and a log's texts cannot write what a terminal would obey.
+func TestTextFits(t *testing.T) {
+	hostile := strings.Repeat("\x1b[31mé\u202e", 40)
+	p := Report{
+		Requests: 1_234_567_890, Judgement: strings.Repeat("some words ", 30),
+		Rules: Outcome{Refused: 1_234_567, Clients: 12_345_678, RefusedClients: 1_234_567},
+		Log: Log{
+			Files: []File{{Path: "access.log", Form: "combined"}}, Unread: 12, Late: 3,
+			FirstUnread: []UnreadLine{{"access.log", 7, "it is not of the form combined"}},
+		},
+		Against:     &Outcome{File: "old.yaml", Refused: 1_234_567},
+		NotReplayed: []NotReplayed{{Rule: strings.Repeat("r", 64), Reads: []string{`request.headers["x-key"]`, "body", "claims"}}},
+		Notes:       []string{strings.Repeat("a note of some length ", 9)},
+		ByRule: []Rule{{
+			Name: strings.Repeat("n", 64), Key: "client.ip", Limits: []string{"100 per 1m", "1000 per 1d"}, Requests: 1_234_567_890, Refused: 123_456_789,
+			Keys: 12_345_678, RefusedKeys: 1_234_567, Bans: 4, Judgement: "It is probably too strict.",
+			MostRefused: []Key{{Key: rules.Key(hostile), Refused: 123_456_789, Requests: 1_234_567_890}},
+			Best:        []Client{{Client: hostile, Refused: 12, Passed: 12_345, SignedIn: true}},
+			Hours:       []Hour{{time.Unix(0, 0), 10, 1}, {time.Unix(3600, 0), 10, 9}},
+		}},
+	}
+	var b strings.Builder
+	if err := p.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		if n := utf8.RuneCountInString(line); n > width {
+			t.Errorf("%d characters: %s", n, line)
+		}
+		if strings.ContainsAny(line, "\x1b\u202e") {
+			t.Errorf("%q", line)
+		}
+	}
+	if !strings.Contains(b.String(), "most in the hour from 1970-01-01 01:00 UTC: 9 of 10") {
+		t.Error(b.String())
+	}
+}

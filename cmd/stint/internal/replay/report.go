@@ -1,0 +1,232 @@
+package replay
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/stintdev/stint/server/rules"
+)
+
+// Report is what a replay found.
+type Report struct {
+	// Log is what was read.
+	Log Log `json:"log"`
+	// From and To are the instants of the first and the last request.
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// Requests are those replayed. What each of the rules made of them is in Rules and Against.
+	Requests int64 `json:"requests"`
+	// Rules are the new rules, and Against those that they are compared with.
+	Rules   Outcome  `json:"rules"`
+	Against *Outcome `json:"against,omitempty"`
+	// NewlyRefused and NewlyPassed are requests that the two decide differently.
+	NewlyRefused int64 `json:"newly_refused"`
+	NewlyPassed  int64 `json:"newly_passed"`
+	// ByRule are the rules that were replayed, in the file's order.
+	ByRule []Rule `json:"by_rule"`
+	// NotReplayed are those that read what the log lacks.
+	NotReplayed []NotReplayed `json:"not_replayed"`
+	// Notes say what the numbers do not know.
+	Notes []string `json:"notes"`
+	// Judgement is one sentence.
+	Judgement string `json:"judgement"`
+}
+
+// Outcome is what rules made of all requests.
+type Outcome struct {
+	// File is the file of the rules, and Version their hash.
+	File    string `json:"file"`
+	Version string `json:"version"`
+	// Refused are the requests that did not pass. Outcomes are all requests by what became of them.
+	Refused  int64            `json:"refused"`
+	Outcomes map[string]int64 `json:"outcomes"`
+	// Clients are the addresses and users that sent requests, and RefusedClients those with at least one that
+	// was refused. Both are estimates if Sampled.
+	Clients        int64 `json:"clients"`
+	RefusedClients int64 `json:"refused_clients"`
+	Sampled        bool  `json:"sampled,omitempty"`
+}
+
+// Rule is what a rule made of the requests that it applies to. A rule in shadow mode refuses nothing; Refused is
+// what it would have refused.
+type Rule struct {
+	Name   string   `json:"name"`
+	Mode   string   `json:"mode"`
+	Key    string   `json:"key"`
+	Limits []string `json:"limits"`
+
+	Requests int64 `json:"requests"`
+	Refused  int64 `json:"refused"`
+	Bans     int64 `json:"bans"` // that began
+	// Keys are the keys that it counted, and RefusedKeys those with at least one refused request. Both are
+	// estimates if Sampled.
+	Keys        int64 `json:"keys"`
+	RefusedKeys int64 `json:"refused_keys"`
+	Sampled     bool  `json:"sampled,omitempty"`
+
+	// NewlyRefused are requests that it refuses, and that pass under the old rules.
+	NewlyRefused int64 `json:"newly_refused"`
+	// MostRefused are the keys with most refused requests: at most 10.
+	MostRefused []Key `json:"most_refused"`
+	// Best are clients that it refuses, and whose other requests all passed, nine of ten with a status below 400:
+	// at most 10, those with most of them first.
+	Best []Client `json:"best_refused"`
+	// Hours are the hours in which it refused something, in order. Hour and day are UTC.
+	Hours []Hour `json:"hours"`
+	// Judgement is one sentence about its numbers.
+	Judgement string `json:"judgement"`
+}
+
+// Key is a key with refused requests.
+type Key struct {
+	Key      rules.Key `json:"key"`
+	Refused  int64     `json:"refused"`
+	Requests int64     `json:"requests,omitempty"` // 0: not known
+}
+
+// Client is a client with refused requests, and Passed others.
+type Client struct {
+	Client   string    `json:"client"`
+	Refused  int64     `json:"refused"`
+	Passed   int64     `json:"passed"`
+	SignedIn bool      `json:"signed_in"`
+	First    time.Time `json:"first"`
+	Last     time.Time `json:"last"`
+}
+
+// Hour is an hour that begins at From.
+type Hour struct {
+	From     time.Time `json:"from"`
+	Requests int64     `json:"requests"`
+	Refused  int64     `json:"refused"`
+}
+
+// NotReplayed is a rule, or an entry of a list, that reads what the log lacks.
+type NotReplayed struct {
+	Rule  string   `json:"rule,omitempty"`
+	Entry string   `json:"entry,omitempty"`
+	Reads []string `json:"reads"`
+}
+
+const mostShown = 10 // keys, or clients, of a rule
+
+// Report is what was found so far.
+func (r *Replay) Report() *Report {
+	now := r.sides[0]
+	p := &Report{
+		From: time.UnixMicro(r.first).UTC(), To: time.UnixMicro(r.last).UTC(), Requests: r.requests,
+		Rules: now.outcome(), NewlyRefused: r.newly.refused, NewlyPassed: r.newly.passed,
+		ByRule: []Rule{}, NotReplayed: []NotReplayed{}, Notes: []string{},
+	}
+	for _, t := range now.rules {
+		p.ByRule = append(p.ByRule, now.ruleReport(t))
+	}
+	for i, s := range r.sides {
+		for _, l := range s.Lacks {
+			p.lacks(l)
+		}
+		if i == 1 {
+			against := s.outcome()
+			p.Against = &against
+		}
+	}
+	r.notes(p)
+	p.Judgement = p.judge()
+	return p
+}
+
+// lacks adds a rule once, also if both rules have it.
+func (p *Report) lacks(l rules.Lack) {
+	n := NotReplayed{Entry: l.Entry.String(), Reads: l.Reads}
+	if l.Rule != nil {
+		n.Rule = l.Rule.Name
+	}
+	same := func(o NotReplayed) bool {
+		return o.Rule == n.Rule && o.Entry == n.Entry && slices.Equal(o.Reads, n.Reads)
+	}
+	if !slices.ContainsFunc(p.NotReplayed, same) {
+		p.NotReplayed = append(p.NotReplayed, n)
+	}
+}
+
+func (s *Side) outcome() Outcome {
+	o := Outcome{File: s.Name, Version: s.Trial.Rules().Version, Outcomes: map[string]int64{}, Sampled: s.clients.isPart()}
+	for i, n := range s.outcomes {
+		if n > 0 {
+			o.Outcomes[s.names[i]] += n
+		}
+	}
+	o.Refused = s.refused
+	for _, c := range s.clients.of {
+		o.Clients++
+		if c.refused > 0 {
+			o.RefusedClients++
+		}
+	}
+	o.Clients *= s.clients.times()
+	o.RefusedClients *= s.clients.times()
+	return o
+}
+
+func (s *Side) ruleReport(t *ruleTally) Rule {
+	r := Rule{
+		Name: t.rule.Name, Mode: t.rule.Mode.String(), Key: t.rule.Key, Limits: []string{},
+		Requests: t.requests, Refused: t.refused, Bans: t.bans, NewlyRefused: t.newlyRefused,
+		Sampled: t.keys.isPart(), MostRefused: []Key{}, Best: s.best(t), Hours: []Hour{},
+	}
+	for _, l := range t.rule.Limits {
+		r.Limits = append(r.Limits, l.Terms())
+	}
+	for _, k := range t.keys.of {
+		r.Keys++
+		if k.refused > 0 {
+			r.RefusedKeys++
+		}
+	}
+	r.Keys *= t.keys.times()
+	r.RefusedKeys *= t.keys.times()
+	for _, c := range t.most.Top(mostShown).Counts {
+		k := Key{Key: rules.Key(c.Key), Refused: c.Count}
+		if all := t.keys.of[xxhash.Sum64String(c.Key)]; all != nil {
+			k.Refused, k.Requests = all.refused, all.requests
+		}
+		r.MostRefused = append(r.MostRefused, k)
+	}
+	for _, at := range slices.Sorted(maps.Keys(t.hours)) {
+		if h := t.hours[at]; h.refused > 0 {
+			r.Hours = append(r.Hours, Hour{time.UnixMicro(at * hourLong).UTC(), h.requests, h.refused})
+		}
+	}
+	r.Judgement = r.judge()
+	return r
+}
+
+// best are the clients that t refused, and that otherwise gave no reason to.
+func (s *Side) best(t *ruleTally) []Client {
+	all := []Client{}
+	place := s.places[t.rule]
+	for _, c := range s.clients.of {
+		at := slices.IndexFunc(c.byRule, func(b refusedBy) bool { return b.rule == place })
+		if at < 0 {
+			continue
+		}
+		refused := c.byRule[at].times
+		others := c.requests - refused
+		byOthers := c.refused - refused // below 0 in shadow mode, where they pass
+		if others == 0 || byOthers > 0 || c.well*10 < others*9 {
+			continue
+		}
+		all = append(all, Client{
+			Client: c.String(), Refused: refused, Passed: others, SignedIn: c.user != "",
+			First: time.UnixMicro(c.first).UTC(), Last: time.UnixMicro(c.last).UTC(),
+		})
+	}
+	slices.SortFunc(all, func(a, b Client) int {
+		return cmp.Or(cmp.Compare(b.Passed, a.Passed), cmp.Compare(a.Client, b.Client))
+	})
+	return all[:min(len(all), mostShown)]
+}

@@ -1,0 +1,175 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/stintdev/stint/internal/spelling"
+)
+
+// width is that of the text, in characters.
+const width = 80
+
+// Write writes the report as text, at most 80 characters wide.
+func (p *Report) Write(w io.Writer) error {
+	t := &writer{}
+	t.facts(p)
+	t.table(p)
+	for i := range p.ByRule {
+		t.rule(&p.ByRule[i])
+	}
+	t.line("")
+	t.wrapped("", p.Judgement)
+	_, err := io.WriteString(w, t.String())
+	return err
+}
+
+type writer struct{ strings.Builder }
+
+func (t *writer) line(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
+
+// wrapped writes a sentence in lines that begin with blanks.
+func (t *writer) wrapped(indent, text string) {
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if n := utf8.RuneCountInString(line); n > len(indent) && n+1+utf8.RuneCountInString(word) > width {
+			t.line("%s", line)
+			line = indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	t.line("%s", line)
+}
+
+const layout = "2006-01-02 15:04:05"
+
+func (t *writer) facts(p *Report) {
+	t.files(&p.Log)
+	t.line("%s requests, %s to %s UTC", number(p.Requests), p.From.Format(layout), p.To.Format(layout))
+	for _, n := range p.NotReplayed {
+		what := "rule " + n.Rule
+		if n.Rule == "" {
+			what = n.Entry
+		}
+		t.wrapped("", fmt.Sprintf("Not replayed: %s reads %s, which this log lacks.", clip(what, width), strings.Join(n.Reads, ", ")))
+	}
+	for _, n := range p.Notes {
+		t.wrapped("", n)
+	}
+}
+
+// files says which form of lines was read, and what was not.
+func (t *writer) files(l *Log) {
+	for _, f := range l.Files {
+		what := cmp.Or(f.Form, "empty")
+		if f.Skipped != "" {
+			what = "not read: " + f.Skipped
+		}
+		t.wrapped("", clip(f.Path, 200)+": "+clip(what, 200))
+	}
+	if l.Unread > 0 {
+		t.line("%s could not be read:", spelling.Several(l.Unread, "line"))
+		for _, u := range l.FirstUnread {
+			t.wrapped("  ", fmt.Sprintf("%s:%d: %s", clip(u.File, 200), u.Line, clip(u.Why, 200)))
+		}
+	}
+	if l.Late > 0 {
+		t.line("%s came too late to be replayed in order: see --disorder", spelling.Several(l.Late, "request"))
+	}
+	if l.Interrupted {
+		t.line("Interrupted: this is what was read until then.")
+	}
+}
+
+const columns = "%-22s %13s %16s %11s %14s"
+
+func (t *writer) table(p *Report) {
+	t.line("")
+	t.line(columns, "", "requests", "refused", "keys", "refused")
+	row := func(name string, requests, refused, keys, refusedKeys int64) {
+		t.line(columns, clip(name, 22), number(requests), amount(refused, requests), number(keys), amount(refusedKeys, keys))
+	}
+	for i := range p.ByRule {
+		r := &p.ByRule[i]
+		row(r.Name, r.Requests, r.Refused, r.Keys, r.RefusedKeys)
+	}
+	row("all rules, by client", p.Requests, p.Rules.Refused, p.Rules.Clients, p.Rules.RefusedClients)
+	if a := p.Against; a != nil {
+		row("old rules, by client", p.Requests, a.Refused, a.Clients, a.RefusedClients)
+		t.line("")
+		t.line("Against %s: %s newly refused, %s newly passed", a.File, number(p.NewlyRefused), number(p.NewlyPassed))
+	}
+}
+
+// amount is a number and its share, in 12 characters if it can be.
+func amount(n, all int64) string {
+	if n == 0 {
+		return "0"
+	}
+	return number(n) + " " + strings.TrimPrefix(share(n, all), "under ")
+}
+
+func (t *writer) rule(r *Rule) {
+	t.line("")
+	t.line("%s: %s, by %s", clip(r.Name, 40), clip(strings.Join(r.Limits, ", "), 60), clip(r.Key, 60))
+	t.wrapped("  ", r.Judgement)
+	if r.Refused == 0 {
+		return
+	}
+	if r.Bans > 0 {
+		t.line("  %s", spelling.Several(r.Bans, "ban"))
+	}
+	if h := r.worst(); h.Refused > 0 {
+		t.line("  most in the hour from %s UTC: %s of %s", h.From.Format(layout[:16]), number(h.Refused), number(h.Requests))
+	}
+	t.line("  refused most:")
+	for _, k := range r.MostRefused {
+		of := ""
+		if k.Requests > 0 {
+			of = " of " + number(k.Requests)
+		}
+		t.line("    %-44s %s%s", clip(k.Key.String(), 44), number(k.Refused), of)
+	}
+	if len(r.Best) == 0 {
+		return
+	}
+	t.line("  the best clients among them:")
+	for _, c := range r.Best {
+		signedIn := ""
+		if c.SignedIn {
+			signedIn = ", signed in"
+		}
+		t.line("    %-36s %s refused, %s passed%s", clip(c.Client, 36), number(c.Refused), number(c.Passed), signedIn)
+	}
+}
+
+// worst is the hour with most refused requests.
+func (r *Rule) worst() (most Hour) {
+	for _, h := range r.Hours {
+		if h.Refused > most.Refused {
+			most = h
+		}
+	}
+	return most
+}
+
+// clip is text without unprintable characters, and shortened to n characters.
+func clip(text string, n int) string {
+	text = strings.Map(func(c rune) rune {
+		if !strconv.IsPrint(c) {
+			return utf8.RuneError
+		}
+		return c
+	}, text)
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return string([]rune(text)[:n-1]) + "…"
+}

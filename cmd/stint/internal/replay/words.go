@@ -1,0 +1,110 @@
+package replay
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/stintdev/stint/internal/spelling"
+)
+
+// share is n of all in percent, with two digits that count. It is "0%" and "100%" only if that is exact.
+func share(n, all int64) string {
+	if n == 0 || all == 0 {
+		return "0%"
+	}
+	p := 100 * float64(n) / float64(all)
+	switch {
+	case n == all:
+		return "100%"
+	case p < 0.01:
+		return "under 0.01%"
+	case p > 99:
+		return strconv.FormatFloat(min(p, 99.99), 'f', 2, 64) + "%"
+	case p >= 9.95:
+		return strconv.FormatFloat(p, 'f', 0, 64) + "%"
+	case p >= 0.995:
+		return strconv.FormatFloat(p, 'f', 1, 64) + "%"
+	}
+	return strconv.FormatFloat(p, 'f', 2, 64) + "%"
+}
+
+// number is n with commas: 1,204,331.
+func number(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// Judgements draw lines at these shares.
+const (
+	manyKeys = 0.05 // so many refused keys are no few abusers
+	fewKeys  = 0.01
+	// fewestKeys are enough for a judgement.
+	fewestKeys = 20
+)
+
+// judge says what the numbers of a rule mean.
+func (r *Rule) judge() string {
+	refuses := "refuses"
+	if r.Mode == "shadow" {
+		refuses = "would refuse"
+	}
+	switch keys := float64(r.RefusedKeys) / float64(max(r.Keys, 1)); {
+	case r.Requests == 0:
+		return "It applies to no request of this log."
+	case r.Refused == 0:
+		return fmt.Sprintf("It %s nothing: no key reaches a limit.", refuses)
+	case r.Keys < fewestKeys:
+		return fmt.Sprintf("It %s %s of only %s at least once: too few to judge by.", refuses, number(r.RefusedKeys), spelling.Several(r.Keys, "key"))
+	case keys >= manyKeys && len(r.Best) > 0:
+		return fmt.Sprintf("It is probably too strict: it %s %s of the keys at least once, also of clients whose other requests all passed.", refuses, share(r.RefusedKeys, r.Keys))
+	case keys >= manyKeys:
+		return fmt.Sprintf("It is probably too strict, or many clients misbehave: it %s %s of the keys at least once.", refuses, share(r.RefusedKeys, r.Keys))
+	case len(r.Best) > 0:
+		return fmt.Sprintf("It %s few keys (%s), but some are of clients whose other requests all passed: look at those.", refuses, share(r.RefusedKeys, r.Keys))
+	case keys < fewKeys:
+		return fmt.Sprintf("It %s few keys (%s), and of no client whose other requests all passed.", refuses, share(r.RefusedKeys, r.Keys))
+	default:
+		return fmt.Sprintf("It %s %s of the keys, and of no client whose other requests all passed.", refuses, share(r.RefusedKeys, r.Keys))
+	}
+}
+
+// judge says what the numbers of all rules mean.
+func (p *Report) judge() string {
+	var b strings.Builder
+	switch {
+	case p.Requests == 0:
+		return "The log has no requests."
+	case p.Rules.Refused == 0:
+		b.WriteString("These rules refuse nothing of this log")
+	default:
+		fmt.Fprintf(&b, "These rules refuse %s of the requests, of %s of the clients", share(p.Rules.Refused, p.Requests), share(p.Rules.RefusedClients, p.Rules.Clients))
+	}
+	if p.Against != nil {
+		fmt.Fprintf(&b, "; %s newly refused, and %s newly passed", number(p.NewlyRefused), number(p.NewlyPassed))
+	}
+	if n := len(p.NotReplayed); n > 0 {
+		fmt.Fprintf(&b, "; %s not replayed", spelling.Several(n, "rule"))
+	}
+	return b.String() + "."
+}
+
+// notes are what the numbers do not know.
+func (r *Replay) notes(p *Report) {
+	add := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
+	if p.Rules.Refused > 0 {
+		add("Refused clients are replayed as they came: they neither give up nor repeat.")
+	}
+	if r.peers > 0 {
+		add("%s came from a trusted proxy, and the log has no other address: they count for the proxy.", spelling.Several(r.peers, "request"))
+	}
+	if p.Rules.Sampled {
+		add("There are more than %s clients: shares of them are of a sample.", number(mostKept))
+	}
+	if n := p.Rules.Outcomes[malformed]; n > 0 {
+		add("%s would be answered with 400, before any rule: they are malformed, or servers read them in different ways.", spelling.Several(n, "request"))
+	}
+}

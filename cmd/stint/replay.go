@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/cmd/stint/internal/accesslog"
+	"github.com/stintdev/stint/cmd/stint/internal/replay"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/rules"
+)
+
+func replayCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "replay FILE...", Short: "try rules on access logs",
+		Long: `Decides the requests of access logs again, on the log's own clock, and prints what the rules
+would have refused: how much, whom and when. Nothing is changed anywhere.
+
+A FILE is a log, plain or compressed with gzip or zstd, a directory of logs, or - for standard
+input. Several files are replayed as one log, in order of time. These forms are recognised: the
+combined and common forms of nginx, Apache and Traefik, JSON of Caddy, Traefik, Envoy and stint
+serve, the defaults of Envoy and HAProxy, AWS load balancers, and CSV with a header line. For
+others, --format is the log_format or LogFormat as it stands in the server's configuration, and
+--fields says where the fields of JSON lines or columns are.
+
+A rule that reads what the log lacks, such as a body or a header, is not replayed: what it would
+decide could only be guessed. It is named.`,
+		Example: `  stint replay --rules new.yaml access.log
+  stint replay --rules new.yaml --against old.yaml /var/log/nginx
+  stint replay --rules new.yaml --format '$remote_addr [$time_local] "$request" $status' access.log
+  stint replay --rules new.yaml --fields time=$.ts,ip=$.remote,path=$.uri app.jsonl`,
+		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		DisableFlagsInUseLine: true,
+	}
+	f := c.Flags()
+	var r replayed
+	f.StringVar(&r.rules, "rules", "", "try the rules in `FILE`, or in a directory of such files")
+	f.StringVar(&r.against, "against", "", "compare with the rules in `FILE`")
+	f.StringVar(&r.log.Format, "format", "", "the `FORM` of the lines: a name, a log_format of nginx or a LogFormat of Apache")
+	f.StringVar(&r.log.Fields, "fields", "", "where `FIELDS` are in JSON lines or CSV, as in time=$.ts,ip=$.remote,path=$.uri")
+	zone := f.String("zone", "UTC", "the `ZONE` of times without one, such as Europe/Berlin")
+	f.DurationVar(&r.log.Disorder, "disorder", time.Minute, "how much older than the one before it a line may be")
+	f.BoolVar(&r.json, "json", false, "print JSON")
+	f.BoolVar(&r.each, "each", false, "print a line of JSON for each request, and no report")
+	fileFlags(c, "rules", "against")
+	c.Args = func(c *cobra.Command, words []string) error {
+		if len(words) == 0 {
+			return errors.New("want at least one FILE, or - for standard input")
+		}
+		return nil
+	}
+	c.RunE = func(c *cobra.Command, words []string) error {
+		if r.rules == "" {
+			return errUsage{errors.New("want --rules FILE")}
+		}
+		var err error
+		if r.log.Zone, err = time.LoadLocation(*zone); err != nil {
+			return errUsage{fmt.Errorf("--zone %q: want the name of a time zone, such as Europe/Berlin", *zone)}
+		}
+		r.out = c.OutOrStdout()
+		r.log.Stdin = untilDone(c.Context(), c.InOrStdin())
+		return r.run(c.Context(), words)
+	}
+	return c
+}
+
+// untilDone is in, until ctx ends: a pipe that nobody writes to must not keep the program from printing what it
+// knows.
+func untilDone(ctx context.Context, in io.Reader) io.Reader {
+	read, write := io.Pipe()
+	go func() {
+		_, err := io.Copy(write, in)
+		write.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { write.CloseWithError(ctx.Err()) })
+	return read
+}
+
+// replayed is a call of stint replay.
+type replayed struct {
+	rules, against string
+	log            accesslog.Options
+	json, each     bool
+	out            io.Writer
+}
+
+func (r *replayed) run(ctx context.Context, paths []string) error {
+	log, err := accesslog.Open(paths, r.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	known := replay.Known(log.Has())
+	now, header, err := replaySide(r.rules, known)
+	if err != nil {
+		return err
+	}
+	var old *replay.Side
+	if r.against != "" {
+		if old, _, err = replaySide(r.against, known); err != nil {
+			return err
+		}
+	}
+	p := replay.New(log.Has(), now, old, header)
+	failed := r.replay(ctx, p, log)
+	if failed != nil && !errors.Is(failed, context.Canceled) {
+		return failed
+	}
+	if r.each {
+		return nil
+	}
+	report := p.Report()
+	report.Log = replay.LogOf(log, failed != nil)
+	if r.json {
+		text, err := json.MarshalIndent(report, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(r.out, "%s\n", plainJSON(text))
+		return err
+	}
+	return report.Write(r.out)
+}
+
+// replay decides all requests of the log. An error that wraps context.Canceled means that a person has seen
+// enough.
+func (r *replayed) replay(ctx context.Context, p *replay.Replay, log *accesslog.Log) error {
+	shown := startProgress(log)
+	defer shown.stop()
+	buffer := bufio.NewWriter(r.out)
+	defer buffer.Flush()
+	each := json.NewEncoder(buffer)
+	sources := log.Sources()
+	for {
+		entries, err := log.Next()
+		for i := range entries {
+			e := &entries[i]
+			if err := p.Add(ctx, e); err != nil {
+				return fmt.Errorf("%s:%d: %w", sources[e.File].Path, e.Line, err)
+			}
+			if r.each {
+				if err := each.Encode(p.Last(e, sources)); err != nil {
+					return err
+				}
+			}
+		}
+		shown.requests.Add(int64(len(entries)))
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err := cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+	}
+}
+
+// replaySide compiles the rules of a file for requests of which only k is known. header is the setting
+// client_header.
+func replaySide(file string, k *rules.Known) (side *replay.Side, header string, err error) {
+	settings, set, err := readConfig(file)
+	if err != nil {
+		return nil, "", err
+	}
+	settings.JWT = nil // no log has tokens
+	s, err := offline(settings, server.Config{Rules: set, Limiter: stint.NewLimiter(&stint.Memory{})})
+	if err != nil {
+		return nil, "", err
+	}
+	defer s.Close()
+	side = &replay.Side{Name: file}
+	side.Trial, side.Lacks = server.NewTrial(s, k)
+	return side, settings.ClientHeader, nil
+}
