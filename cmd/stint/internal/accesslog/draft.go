@@ -60,12 +60,15 @@ type draft struct {
 	times   clock
 	headers slab
 	attrs   slab
+	starts  [mostPieces]int32 // of the pieces of a template in a line
+	ends    [mostPieces]int32
 	seen    map[field]bool // if it is not nil, the fields that lines have are noted in it
 
 	path, query                    string
 	time, end, took                int64
 	timeRank, clientRank, hostRank uint8 // plus 1; 0: not there yet
 	hasTime, hasEnd, endIsFine     bool
+	isRequest                      bool // by the text that is required
 	asked                          bool // there was a request, or an operation
 	inURL                          bool // Host is from an absolute URL
 }
@@ -76,7 +79,7 @@ func (d *draft) begin(e *Entry, file int, line int64) {
 	d.Entry = e
 	d.path, d.query, d.took = "", "", 0
 	d.timeRank, d.clientRank, d.hostRank = 0, 0, 0
-	d.hasTime, d.hasEnd, d.endIsFine, d.asked, d.inURL = false, false, false, false, false
+	d.hasTime, d.hasEnd, d.endIsFine, d.asked, d.inURL, d.isRequest = false, false, false, false, false, false
 	d.headers.drop()
 	d.attrs.drop()
 }
@@ -151,7 +154,7 @@ func (d *draft) put(f *field, text string) error {
 	case attr:
 		d.attrs.add(Field{f.name, text})
 	case required:
-		if text != f.name {
+		if d.isRequest = text == f.name; !d.isRequest {
 			return errOther
 		}
 	}

@@ -29,7 +29,7 @@ var errOfForm = errors.New("it is not of the form")
 // forms are those that are recognised. Of two that read as many lines, the first is taken.
 var forms = slices.Concat([]form{
 	{name: "stint", of: always(stintText{})},
-	jsonForm("stint-json", stintKeys, ""),
+	{name: "stint-json", of: always(stintJSON{jsonForm("", stintKeys, "").of("")})},
 	jsonForm("caddy", caddyKeys, ""),
 	jsonForm("traefik-json", traefikKeys, traefikHeaders),
 	jsonForm("json", wellKnown, ""),
@@ -58,7 +58,7 @@ func formsOf(o Options) ([]form, error) {
 	if i := slices.IndexFunc(forms, func(f form) bool { return f.name == o.Format }); i >= 0 {
 		return forms[i : i+1], nil
 	}
-	if !strings.ContainsAny(o.Format, "$%") {
+	if !strings.ContainsAny(o.Format, "$%") && !isApacheLine(o.Format) && !strings.HasPrefix(o.Format, "log_format") {
 		return nil, fmt.Errorf("format %.60q is unknown%s: want one of %s, a log_format of nginx, a LogFormat of Apache, or a format of Envoy",
 			o.Format, spelling.Hint(o.Format, Forms()), strings.Join(Forms(), ", "))
 	}

@@ -281,16 +281,15 @@ func (s *scanner) string() (string, bool) {
 		return "", false
 	}
 	from := s.at + 1
-	for i := from; i < len(s.text); i++ {
-		switch s.text[i] {
-		case '"':
-			s.at = i + 1
-			return s.text[from:i], true
-		case '\\':
-			i++
-		}
+	end := strings.IndexByte(s.text[from:], '"') + from
+	if end > from && s.text[end-1] == '\\' {
+		end = endOfQuoted(s.text, from)
 	}
-	return "", false
+	if end < from {
+		return "", false
+	}
+	s.at = end + 1
+	return s.text[from:end], true
 }
 
 // word reads a number, true, false or null.

@@ -67,13 +67,14 @@ func (l *lines) fill() error {
 				l.tooLong, l.kept = true, 0
 			}
 		}
-		n, err := io.ReadFull(l.from, l.buf[l.kept:])
-		n += l.kept
-		if err == io.ErrUnexpectedEOF || err == io.EOF {
-			err = io.EOF
+		n := l.kept
+		for n < len(l.buf) && l.ended == nil { // io.ReadFull would hide the error of a broken file
+			var more int
+			more, l.ended = l.from.Read(l.buf[n:])
+			n += more
 		}
 		whole := bytes.LastIndexByte(l.buf[:n], '\n') + 1
-		if l.ended = err; err == io.EOF {
+		if l.ended == io.EOF {
 			whole = n // the last line may have no end
 		}
 		if l.tooLong && whole == 0 {

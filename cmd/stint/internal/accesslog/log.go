@@ -69,10 +69,10 @@ func (l *Log) examine(candidates []form, o Options) error {
 			continue
 		}
 		l.size += f.size
-		if l.fields = s.has; hasFields {
-			l.fields = l.fields.and(s.has)
+		if hasFields {
+			s.has = s.has.and(l.fields)
 		}
-		hasFields = true
+		l.fields, hasFields = s.has, true
 		l.sources = append(l.sources, s)
 	}
 	if !sized {

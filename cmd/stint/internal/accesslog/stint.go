@@ -16,6 +16,15 @@ var stintKeys = map[string]field{
 	"request_id": {role: header, name: "X-Request-Id"},
 }
 
+// stintMembers are stintKeys, which are so few that to compare them is faster than a map.
+var stintMembers = func() []node {
+	root, err := compilePaths(stintKeys)
+	if err != nil {
+		panic(err)
+	}
+	return root.inside
+}()
+
 // stintText reads lines of key=value text, as slog.TextHandler writes them.
 type stintText struct{}
 
@@ -44,13 +53,30 @@ func (stintText) read(line string, d *draft) error {
 		} else {
 			value, line, _ = strings.Cut(rest, " ")
 		}
-		if f, ok := stintKeys[key]; ok {
-			if err := d.put(&f, value); err != nil {
-				return err
+		for i := range stintMembers {
+			if m := &stintMembers[i]; m.name == key {
+				if err := d.put(m.field, value); err != nil {
+					return err
+				}
+				break
 			}
 		}
 	}
+	if !d.isRequest {
+		return errOfForm
+	}
 	return nil
+}
+
+// stintJSON reads lines of JSON, as slog.JSONHandler writes them.
+type stintJSON struct{ json reader }
+
+func (s stintJSON) read(line string, d *draft) error {
+	err := s.json.read(line, d)
+	if err == nil && !d.isRequest {
+		return errOfForm
+	}
+	return err
 }
 
 // longestByStint is how many bytes of a text the gateway logs.

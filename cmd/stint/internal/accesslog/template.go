@@ -82,8 +82,8 @@ type variable struct {
 }
 
 func (t *template) read(line string, d *draft) error {
-	var ends, starts [mostPieces]int32
-	if !t.split(line, &starts, &ends) {
+	starts, ends := &d.starts, &d.ends
+	if !t.split(line, starts, ends) {
 		return errOfForm
 	}
 	escaped := !t.raw && strings.IndexByte(line, '\\') >= 0
@@ -153,7 +153,7 @@ func (p *piece) end(line string, at, from int, last bool) int {
 		if end > at && line[end-1] == '\\' {
 			end = endOfQuoted(line, at)
 		}
-		if end < at || !strings.HasPrefix(line[end:], p.after) {
+		if end < at || !isAt(line, end, p.after) {
 			return -1
 		}
 		return end
@@ -167,7 +167,7 @@ func (p *piece) end(line string, at, from int, last bool) int {
 		first := p.after[0]
 		for i := at; i < len(line); i++ {
 			c := line[i]
-			if c == first && strings.HasPrefix(line[i:], p.after) {
+			if c == first && isAt(line, i, p.after) {
 				return i
 			}
 			if c == ' ' || c == '"' || p.kind == digits && !isDigit(c) && c != '-' && c != '.' {
@@ -175,6 +175,9 @@ func (p *piece) end(line string, at, from int, last bool) int {
 			}
 		}
 		return -1
+	}
+	if !last && from+1 < len(line) && line[from] == '-' && p.after != "" && p.after[0] != '-' && isAt(line, from+1, p.after) {
+		return from + 1 // most often there is no user
 	}
 	if last { // only the end of the line ends it
 		end := len(line) - len(p.after)
@@ -188,6 +191,19 @@ func (p *piece) end(line string, at, from int, last bool) int {
 		return -1
 	}
 	return end + from
+}
+
+// isAt reports whether a short text is at an index of a line.
+func isAt(line string, at int, text string) bool {
+	if len(line)-at < len(text) {
+		return false
+	}
+	for i := range len(text) {
+		if line[at+i] != text[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // isAmbiguous reports whether a line may be split in another way too, as quotes are not escaped.
