@@ -83,7 +83,8 @@ func (s stintJSON) read(line string, d *draft) error {
 const longestByStint = 200
 
 // loggedByStint undoes what the gateway does to a path. A path with other than printable characters is
-// escaped; after 200 bytes it is cut, and its beginning is returned.
+// escaped; after 200 bytes it is cut, and its beginning is returned. No request to it has control characters of
+// ASCII in its path, so what looks like one of them is a backslash that was sent.
 func loggedByStint(text string) string {
 	beginning, cut := strings.CutSuffix(text, "...")
 	if cut = cut && len(beginning) >= longestByStint; !cut {
@@ -93,7 +94,7 @@ func loggedByStint(text string) string {
 		return beginning
 	}
 	sent, err := strconv.Unquote(`"` + beginning + `"`)
-	if err != nil || !cut && isPrintable(sent) { // such a text would not be escaped
+	if err != nil || hasControls(sent) || !cut && isPrintable(sent) { // such a text would not be escaped
 		return beginning
 	}
 	return sent
@@ -101,6 +102,10 @@ func loggedByStint(text string) string {
 
 func isPrintable(text string) bool {
 	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
+func hasControls(text string) bool {
+	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) >= 0
 }
 
 // endOfQuoted is the index of the first quote from an index on that no backslash escapes; -1: there is none.

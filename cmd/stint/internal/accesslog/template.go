@@ -206,15 +206,27 @@ func isAt(line string, at int, text string) bool {
 	return true
 }
 
-// isAmbiguous reports whether a line may be split in another way too, as quotes are not escaped.
+// isAmbiguous reports whether a line may be split in another way too, as quotes are not escaped. A request line
+// has two blanks, and a target has none.
 func (t *template) isAmbiguous(line string, starts, ends *[mostPieces]int32) bool {
 	for i := range t.pieces {
-		p, text := &t.pieces[i], line[starts[i]:ends[i]]
+		p := &t.pieces[i]
 		if p.kind != free {
 			continue
 		}
-		if isQuoted := strings.HasPrefix(p.after, `"`); !isQuoted && p.role != request && strings.IndexByte(text, '"') >= 0 ||
-			isQuoted && strings.Contains(text, `" "`) {
+		text := line[starts[i]:ends[i]]
+		bad := false
+		switch {
+		case p.role == request:
+			bad = strings.Count(text, " ") > 2
+		case p.role == target:
+			bad = strings.IndexByte(text, ' ') >= 0
+		case strings.HasPrefix(p.after, `"`):
+			bad = strings.Contains(text, `" `) || strings.Contains(text, ` "`)
+		default:
+			bad = strings.IndexByte(text, '"') >= 0
+		}
+		if bad {
 			return true
 		}
 	}
