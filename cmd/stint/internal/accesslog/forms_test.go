@@ -56,6 +56,13 @@ var formTests = []struct {
 		has: Fields{Client: true, Method: true, Path: true, Query: true, Host: true, Status: true, Headers: []string{"X-Api-Key"}},
 	},
 	{
+		name: "a bad request by a log_format of nginx", form: "template",
+		options: Options{Format: `$remote_addr [$time_iso8601] "$request_method $http_host$request_uri" $status`},
+		line:    `192.0.2.7 [2026-11-30T00:37:22+00:00] "- --" 400`,
+		want:    Entry{At: at("2026-11-30T00:37:22Z"), Client: addr("192.0.2.7"), Status: 400},
+		has:     Fields{Client: true, Method: true, Path: true, Query: true, Host: true, Status: true},
+	},
+	{
 		name: "a log_format of nginx in JSON", form: "template",
 		options: Options{Format: `log_format j escape=json '{"t":"$time_iso8601","ip":"$remote_addr","u":"$remote_user","uri":"$uri$is_args$args","m":"$request_method","h":"$host","s":$status,"ua":"$http_user_agent"}';`},
 		line:    `{"t":"2023-11-14T22:13:20+01:00","ip":"192.0.2.7","u":"","uri":"/a\"b?c","m":"GET","h":"shop.example","s":200,"ua":"a\\b\u0007"}`,

@@ -164,6 +164,9 @@ func (p *piece) end(line string, at, from int, last bool) int {
 			}
 			return len(line)
 		}
+		if p.keep && isAt(line, at, "--") { // neither a host nor a path, of a bad request
+			return at + 1
+		}
 		first := p.after[0]
 		for i := at; i < len(line); i++ {
 			c := line[i]
