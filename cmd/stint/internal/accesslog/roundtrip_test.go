@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -287,7 +288,7 @@ func slogged(e Entry, handler func(*strings.Builder) slog.Handler) string {
 	}
 	record.AddAttrs(slog.String("method", e.Method), slog.String("host", ""), slog.String("path", path), slog.String("proto", "HTTP/1.1"), slog.Int("status", e.Status),
 		slog.Int64("bytes", 5), slog.Float64("seconds", 0.25), slog.String("client", e.Client.String()), slog.String("limit", "100 per 1m"))
-	if err := handler(&b).Handle(nil, record); err != nil {
+	if err := handler(&b).Handle(context.Background(), record); err != nil {
 		panic(err)
 	}
 	return strings.TrimSuffix(b.String(), "\n")

@@ -200,8 +200,7 @@ func (s *source) reorder(b *batch) *batch {
 		sortEntries(b.entries)
 		return b
 	}
-	b.shared = true
-	all = append(all, b.entries...)
+	all = append(all, b.entries...) // b itself is not used again: its header fields are
 	sortEntries(all)
 	return &batch{entries: all, shared: true}
 }
