@@ -1,0 +1,150 @@
+package suggest
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	windows = 6
+	parts   = 20 // sub-windows of a window
+	kept    = 3  // days whose peaks a key keeps for each window
+)
+
+// periods are the windows whose peaks are measured. slotsOf knows them, too.
+var periods = [windows]time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour}
+
+// tick is the sub-window of the shortest window, in microseconds.
+const tick = 50_000
+
+// slotsOf numbers the sub-window of each window that contains a tick. Every sub-window consists
+// of whole sub-windows of the shorter window, so once a number has not changed, those of longer
+// windows have not changed either. The divisors are constants because a division by a variable
+// takes ten times as long.
+func slotsOf(tick int64) (s [windows]int64) {
+	s[0] = tick
+	s[1] = s[0] / 10
+	s[2] = s[1] / 6
+	s[3] = s[2] / 10
+	s[4] = s[3] / 6
+	s[5] = s[4] / 24
+	return s
+}
+
+// dayOf is the day since 1970, in UTC, that contains a tick.
+func dayOf(t int64) int32 { return int32(t / (24 * 60 * 60 * (1_000_000 / tick))) }
+
+// key counts the requests of one key and knows its peaks. It takes 448 bytes.
+//
+// A peak is the most units in any window that begins at a multiple of a twentieth of its length.
+// So it is at most the peak over all windows of that length, and at least the peak over all
+// windows that are 5% shorter.
+type key struct {
+	name  string
+	total int64
+	tick  int64 // of the newest request
+	day   int32 // of the newest request
+	sum   [windows]uint32
+	today [windows]float32 // peaks of windows that end in day
+	top   [windows][kept]float32
+	topAt [windows][kept]uint16 // their days since 1970
+	shift [windows]uint8
+	pos   [windows]uint8
+	// ring has the units of each sub-window, in multiples of 1<<shift. A heavy key loses less
+	// than a unit of that in each sub-window, which is under 0.1% of its peak.
+	ring [windows][parts]uint16
+}
+
+// start makes k a key whose first request is at a tick.
+func (k *key) start(tick int64) {
+	k.tick, k.day = tick, dayOf(tick)
+	for w, slot := range slotsOf(tick) {
+		k.pos[w] = uint8(slot % parts)
+	}
+}
+
+// advance moves the windows forward to a later tick on the same day, or on another after fold.
+func (k *key) advance(tick int64) {
+	old, now := slotsOf(k.tick), slotsOf(tick)
+	k.tick = tick
+	for w := range windows {
+		steps := now[w] - old[w]
+		if steps == 0 {
+			return
+		}
+		if steps >= parts {
+			k.ring[w], k.sum[w], k.shift[w] = [parts]uint16{}, 0, 0
+			k.pos[w] = uint8(now[w] % parts)
+			continue
+		}
+		pos := k.pos[w]
+		for range steps {
+			if pos++; pos == parts {
+				pos = 0
+			}
+			k.sum[w] -= uint32(k.ring[w][pos])
+			k.ring[w][pos] = 0
+		}
+		k.pos[w] = pos
+	}
+}
+
+// add counts units at the tick of the newest request.
+func (k *key) add(cost int64) {
+	before := uint64(k.total)
+	after := before + uint64(cost)
+	k.total = int64(after)
+	for w := range windows {
+		shift := k.shift[w] & 63
+		units := after>>shift - before>>shift
+		slot := &k.ring[w][k.pos[w]]
+		if uint64(*slot)+units > math.MaxUint16 {
+			units = k.coarsen(w, before, after)
+			shift = k.shift[w] & 63
+		}
+		*slot += uint16(units)
+		k.sum[w] += uint32(units)
+		k.today[w] = max(k.today[w], float32(uint64(k.sum[w])<<shift))
+	}
+}
+
+// coarsen doubles the unit of a ring until what comes fits, and returns that in the new unit.
+func (k *key) coarsen(w int, before, after uint64) (units uint64) {
+	for {
+		k.shift[w]++
+		k.sum[w] = 0
+		for i, n := range k.ring[w] {
+			k.ring[w][i] = n / 2
+			k.sum[w] += uint32(n / 2)
+		}
+		units = after>>k.shift[w] - before>>k.shift[w]
+		if uint64(k.ring[w][k.pos[w]])+units <= math.MaxUint16 {
+			return units
+		}
+	}
+}
+
+// fold ends a day: it keeps the day's peaks if they are among the highest.
+func (k *key) fold() {
+	for w := range windows {
+		peak, day := k.today[w], uint16(k.day)
+		k.today[w] = 0
+		for i := range kept {
+			if peak > k.top[w][i] {
+				peak, k.top[w][i] = k.top[w][i], peak
+				day, k.topAt[w][i] = k.topAt[w][i], day
+			}
+		}
+	}
+}
+
+// highest is the highest peak of a window on days that count. If all days kept do not count, it
+// is the lowest peak kept, which no other day exceeded; 0 if no day that counts is left.
+func (k *key) highest(w int, apart func(day uint16) bool) float32 {
+	for i := range kept {
+		if k.top[w][i] == 0 || !apart(k.topAt[w][i]) {
+			return k.top[w][i]
+		}
+	}
+	return k.top[w][kept-1]
+}

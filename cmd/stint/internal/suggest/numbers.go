@@ -1,0 +1,94 @@
+package suggest
+
+import (
+	"math"
+	"slices"
+)
+
+// shares are those that a suggestion falls back to.
+var shares = []float64{0.9999, 0.9995, 0.999, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.5}
+
+// supported is the wished share, or the highest below it that so many keys can tell: at least
+// three of them must be above it.
+func supported(wished float64, keys int) float64 {
+	if (1-wished)*float64(keys) >= 3-1e-9 {
+		return wished
+	}
+	for _, s := range shares {
+		if s < wished && (1-s)*float64(keys) >= 3-1e-9 {
+			return s
+		}
+	}
+	return min(wished, 0.5)
+}
+
+// quantile is the smallest of ascending numbers that is not below the share of them.
+func quantile(ascending []float64, share float64) float64 {
+	i := int(math.Ceil(share*float64(len(ascending))-1e-9)) - 1
+	return ascending[min(max(i, 0), len(ascending)-1)]
+}
+
+// ascending are the numbers of keys, sorted.
+func ascending(keys []keyPeaks, number func(*keyPeaks) float64) []float64 {
+	n := make([]float64, len(keys))
+	for i := range keys {
+		n[i] = number(&keys[i])
+	}
+	slices.Sort(n)
+	return n
+}
+
+// roundUp rounds to two significant digits, never down.
+func roundUp(n float64) int64 {
+	if n <= 1 {
+		return 1
+	}
+	unit := int64(1)
+	for n/float64(unit) > 99.000001 {
+		unit *= 10
+	}
+	return int64(math.Ceil(n/float64(unit)-1e-6)) * unit
+}
+
+// Point says how many keys have at most a peak.
+type Point struct {
+	Peak int64
+	Keys int
+}
+
+const mostPoints = 60
+
+// curveOf draws ascending peaks: the highest point, and others at even distances in the
+// logarithm of the keys above them, because what matters happens at the last thousandth.
+func curveOf(peaks []float64) []Point {
+	var c []Point
+	n := float64(len(peaks))
+	for i := range mostPoints {
+		above := math.Pow(n+1, 1-float64(i)/(mostPoints-1)) - 1
+		at := min(len(peaks)-1, max(0, len(peaks)-1-int(above)))
+		p := Point{Peak: int64(peaks[at])}
+		p.Keys, _ = slices.BinarySearch(peaks, math.Nextafter(peaks[at], math.Inf(1)))
+		if len(c) == 0 || c[len(c)-1] != p {
+			c = append(c, p)
+		}
+	}
+	return c
+}
+
+// kneeOf is where ascending peaks bend: up to there, a higher limit leaves many more keys untouched,
+// and beyond, few more. It is the point of the curve (logarithm of the peak, share of keys) that is
+// farthest above the line between its ends.
+func kneeOf(peaks []float64) int64 {
+	low, high := math.Log(peaks[0]), math.Log(peaks[len(peaks)-1])
+	knee, best := peaks[len(peaks)-1], 0.0
+	for i, p := range peaks {
+		if i+1 < len(peaks) && peaks[i+1] == p {
+			continue
+		}
+		above := float64(i+1)/float64(len(peaks)) - (math.Log(p)-low)/(high-low)
+		if above > best {
+			knee, best = p, above
+		}
+	}
+	return int64(knee)
+}

@@ -1,0 +1,189 @@
+package suggest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// Suggestion is what a Study suggests, and why.
+type Suggestion struct {
+	// Limits are one or two, that of the shorter period first.
+	Limits []Limit
+	// Share is the share of keys that the numbers are for: the wished one, or a lower one if the
+	// log has too few keys for it.
+	Share float64
+	// Untouched is the share of keys that no limit would have refused, by their peaks. Like all
+	// numbers here, it leaves out the keys and days that are set apart.
+	Untouched float64
+	// Keys and Requests are how many the log has. Keys is an estimate if Sampled.
+	Keys, Requests int64
+	Sampled        bool
+	// Windows are those for which the log is long enough, from the shortest.
+	Windows []Window
+	// Apart are keys that were set apart, those with most requests first: at most 10 of
+	// ApartKeys. They make the share ApartShare of what all requests cost.
+	Apart      []Apart
+	ApartKeys  int
+	ApartShare float64
+	// ApartDays are days, in UTC, whose peaks were set apart.
+	ApartDays []time.Time
+	// Why is one sentence.
+	Why string
+	// Notes say what the numbers cannot tell, a sentence each.
+	Notes []string
+}
+
+// Limit is a suggested limit.
+type Limit struct {
+	Amount    int64
+	Period    time.Duration
+	Algorithm stint.Algorithm // TokenBucket with a Burst, or SlidingWindow without
+	Burst     int64
+	// Needed and NeededBurst are Amount and Burst without margin and rounding: what the keys
+	// used. NeededBurst is a bound: they may have needed less.
+	Needed, NeededBurst int64
+	window              int
+}
+
+// Limit is the limit itself.
+func (l Limit) Limit() (*stint.Limit, error) {
+	return stint.NewLimit(stint.Spec{Algorithm: l.Algorithm, Amount: l.Amount, Period: l.Period, Burst: l.Burst})
+}
+
+// String is the limit as a rules file has it, such as "120 per 1m sliding_window".
+func (l Limit) String() string {
+	limit, err := l.Limit()
+	if err != nil {
+		return fmt.Sprintf("%d per %s %s", l.Amount, l.Period, l.Algorithm)
+	}
+	return limit.Terms()
+}
+
+// Texts are the limits as a rules file has them.
+func (s Suggestion) Texts() (texts []string) {
+	for _, l := range s.Limits {
+		texts = append(texts, l.String())
+	}
+	return texts
+}
+
+// Window is what the keys that count used in one window.
+type Window struct {
+	Period time.Duration
+	// Needed is the lowest amount that leaves Suggestion.Share of the keys untouched. Half, Most,
+	// and All are the same for 50%, 99% and 100%.
+	Needed          int64
+	Half, Most, All int64
+	// Knee is the amount beyond which a higher one leaves few more keys untouched.
+	Knee int64
+	// Curve has at most 60 points, with ascending peaks.
+	Curve []Point
+}
+
+// Apart is a key that is set apart: its peak in the window is so many times the mean of the others.
+type Apart struct {
+	Key    string
+	Units  int64 // that its requests cost
+	Peak   int64
+	Period time.Duration
+	Times  float64
+}
+
+// String says why the key is set apart.
+func (a Apart) String() string {
+	return fmt.Sprintf("%s: %s in %s, %.0f times the mean of the others", a.Key, number(a.Peak), span(a.Period), a.Times)
+}
+
+// findings are what the Suggestion is made of.
+type findings struct {
+	study  *Study
+	people []keyPeaks
+	apart  []aside
+	days   apartDays
+	share  float64
+}
+
+func (f *findings) suggestion() Suggestion {
+	s := Suggestion{
+		Share: f.share, Sampled: f.study.level > 0,
+		Keys: int64(len(f.study.keys)) << f.study.level, Requests: f.study.requests,
+		ApartKeys: len(f.apart) << f.study.level,
+	}
+	f.addApart(&s)
+	var amounts [windows]float64
+	for w := range f.stands() {
+		peaks := ascending(f.people, func(k *keyPeaks) float64 { return float64(k.peak[w]) })
+		needed := quantile(peaks, f.share)
+		amounts[w] = needed * (1 + f.study.options.margin())
+		s.Windows = append(s.Windows, Window{
+			Period: periods[w], Needed: int64(needed),
+			Half: int64(quantile(peaks, 0.5)), Most: int64(quantile(peaks, 0.99)), All: int64(quantile(peaks, 1)),
+			Knee: kneeOf(peaks), Curve: curveOf(peaks),
+		})
+	}
+	s.Limits = choose(f.candidates(s.Windows, amounts), amounts, len(s.Windows)).limits
+	s.Untouched = f.untouched(s.Limits)
+	s.Why = f.why(&s)
+	s.Notes = f.notes(&s)
+	return s
+}
+
+// stands is how many windows the log is long enough for: twice as long.
+func (f *findings) stands() int {
+	span := time.Duration(f.study.last-f.study.first+1) * tick * time.Microsecond
+	n := 1
+	for n < windows && span >= 2*periods[n] {
+		n++
+	}
+	return n
+}
+
+// candidates are the limits to choose from.
+func (f *findings) candidates(all []Window, amounts [windows]float64) (limits []Limit) {
+	for w, window := range all {
+		l := Limit{
+			Amount: roundUp(amounts[w]), Period: window.Period, Algorithm: stint.SlidingWindow,
+			Needed: window.Needed, window: w,
+		}
+		limits = append(limits, l)
+		rate := float64(l.Amount) / float64(l.Period)
+		burst := quantile(ascending(f.people, func(k *keyPeaks) float64 { return k.burst(rate) }), f.share)
+		if roomy := burst * (1 + f.study.options.margin()); roomy <= float64(l.Amount)/2 {
+			l.Algorithm, l.NeededBurst, l.Burst = stint.TokenBucket, int64(math.Ceil(burst)), roundUp(roomy)
+			limits = append(limits, l)
+		}
+	}
+	return limits
+}
+
+func (f *findings) untouched(limits []Limit) float64 {
+	n := 0
+	for i := range f.people {
+		if !slices.ContainsFunc(limits, func(l Limit) bool { return !l.untouched(&f.people[i]) }) {
+			n++
+		}
+	}
+	return float64(n) / float64(len(f.people))
+}
+
+func (f *findings) addApart(s *Suggestion) {
+	var all, apart float64
+	for _, k := range f.people {
+		all += float64(k.total)
+	}
+	for _, k := range f.apart {
+		all += float64(k.total)
+		apart += float64(k.total)
+		if len(s.Apart) < 10 {
+			s.Apart = append(s.Apart, Apart{Key: k.name, Units: k.total, Peak: int64(k.peak[k.window]), Period: periods[k.window], Times: k.times})
+		}
+	}
+	s.ApartShare = apart / all
+	for _, day := range f.days {
+		s.ApartDays = append(s.ApartDays, time.Unix(int64(day)*24*60*60, 0).UTC())
+	}
+}

@@ -1,0 +1,118 @@
+package suggest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// why is one sentence about the limits.
+func (f *findings) why(s *Suggestion) string {
+	var used []string
+	for _, l := range s.Limits {
+		t := fmt.Sprintf("%s in any %s", number(l.Needed), span(l.Period))
+		if l.Algorithm == stint.TokenBucket {
+			t += fmt.Sprintf(" and %s in a burst above that rate", number(l.NeededBurst))
+		}
+		used = append(used, t)
+	}
+	text := fmt.Sprintf("%s of %s keys never used more than %s", percent(s.Share), number(int64(len(f.people))<<f.study.level), strings.Join(used, ", or "))
+	if m := f.study.options.margin(); m > 0 {
+		text += fmt.Sprintf(", and the limit has a margin of %s, rounded up", percent(m))
+	}
+	var apart []string
+	if s.ApartKeys > 0 {
+		apart = append(apart, fmt.Sprintf("%s with %s of the units", count(s.ApartKeys, "key"), percent(s.ApartShare)))
+	}
+	for _, d := range s.ApartDays {
+		apart = append(apart, "the day "+d.Format(time.DateOnly))
+	}
+	if len(apart) > 0 {
+		text += "; set apart: " + strings.Join(apart, ", ")
+	}
+	return text + "."
+}
+
+// notes are what the numbers cannot tell.
+func (f *findings) notes(s *Suggestion) (notes []string) {
+	note := func(format string, a ...any) { notes = append(notes, fmt.Sprintf(format, a...)) }
+	if wished := f.study.options.untouched(); s.Share < wished {
+		note("%s cannot tell %s, which needs %s: the numbers are for %s.", count(len(f.people), "key"),
+			percent(wished), number(keysFor(wished)), percent(s.Share))
+	}
+	if n := len(s.Windows); n < windows {
+		note("The log is too short for windows of %s and longer: they need one twice as long.", span(periods[n]))
+	}
+	if length := time.Duration(f.study.last-f.study.first) * tick * time.Microsecond; length < 24*time.Hour {
+		note("The log is shorter than a day, and may miss the busiest hours.")
+	} else if length < 7*24*time.Hour {
+		note("The log is shorter than a week, and may miss the busiest days.")
+	}
+	if s.Sampled {
+		note("Of about %s keys, a sample of %s was measured.", number(s.Keys), number(int64(len(f.study.keys))))
+	}
+	if s.ApartKeys == 0 {
+		note("No crawler and nobody who attacks was recognized.")
+	} else {
+		note("If keys set apart are customers, give them a tier of their own.")
+	}
+	if len(s.ApartDays) > 0 {
+		note("On a day set apart, many keys had peaks far above those of other days. If such days are wanted, they need a higher limit.")
+	} else if len(f.study.days) < fewestDays {
+		note("The log has too few days to recognize one with an incident.")
+	}
+	if s.Untouched < s.Share {
+		note("Taken together, the limits leave only %s of the keys untouched.", percent(s.Untouched))
+	}
+	return notes
+}
+
+// keysFor is how many keys can tell a share.
+func keysFor(share float64) int64 {
+	n := int64(1)
+	for supported(share, int(n)) != share {
+		n *= 2
+	}
+	for step := n / 2; step > 0; step /= 2 {
+		if supported(share, int(n-step)) == share {
+			n -= step
+		}
+	}
+	return n
+}
+
+func percent(share float64) string {
+	return strconv.FormatFloat(float64(int64(share*1e6+0.5))/1e4, 'f', -1, 64) + "%"
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return number(int64(n)) + " " + noun + "s"
+}
+
+// number writes 1234567 as 1,234,567.
+func number(n int64) string {
+	t := strconv.FormatInt(n, 10)
+	for i := len(t) - 3; i > 0; i -= 3 {
+		t = t[:i] + "," + t[i:]
+	}
+	return t
+}
+
+// span writes a period as a limit does, such as 1m.
+func span(d time.Duration) string {
+	switch {
+	case d%(24*time.Hour) == 0:
+		return strconv.Itoa(int(d/(24*time.Hour))) + "d"
+	case d%time.Hour == 0:
+		return strconv.Itoa(int(d/time.Hour)) + "h"
+	case d%time.Minute == 0:
+		return strconv.Itoa(int(d/time.Minute)) + "m"
+	}
+	return strconv.Itoa(int(d/time.Second)) + "s"
+}
