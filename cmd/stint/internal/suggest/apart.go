@@ -1,6 +1,7 @@
 package suggest
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -13,60 +14,65 @@ import (
 const (
 	mostGroup = 0.025 // of the keys
 	leastGap  = 2.0   // from the highest peak below the group to its lowest
-	leastSure = 8.0   // gap by the usual distance of neighbours, which has the mean 1
+	leastSure = 4.0   // gap by the usual distance of neighbours, which has the mean 1
 	leastFar  = 25.0  // from the mean of the others to the group's lowest peak
 )
 
 // aside is a key that is set apart.
 type aside struct {
-	keyPeaks
+	*key
 	window int     // in which it is farthest from the others
-	times  float64 // its peak there by the mean of the others
+	peak   float64 // there
+	times  float64 // the mean of the others
 }
 
 // setApart divides keys into those whose peaks count and those set apart.
-func setApart(all []keyPeaks) (people []keyPeaks, apart []aside) {
+func setApart(keys []*key, during incident) (rest []*key, apart []aside) {
 	var cuts, means [windows]float64
 	for w := range windows {
-		cuts[w], means[w] = cutOf(all, w)
+		cuts[w], means[w] = cutOf(keys, w, during)
 	}
-	people = all[:0]
-	for _, k := range all {
-		a := aside{keyPeaks: k, window: -1}
-		for w, cut := range cuts {
-			times := float64(k.peak[w]) / means[w]
-			if float64(k.peak[w]) >= cut && times > a.times {
-				a.window, a.times = w, times
+	for _, k := range keys {
+		a := aside{key: k, window: -1}
+		for w, peak := range k.peaks(during) {
+			times := float64(peak) / means[w]
+			if float64(peak) >= cuts[w] && times > a.times {
+				a.window, a.peak, a.times = w, float64(peak), times
 			}
 		}
 		if a.window < 0 {
-			people = append(people, k)
+			rest = append(rest, k)
 		} else {
 			apart = append(apart, a)
 		}
 	}
-	slices.SortFunc(apart, func(a, b aside) int { return int(b.total - a.total) })
-	return people, apart
+	slices.SortFunc(apart, func(a, b aside) int {
+		return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(a.name, b.name))
+	})
+	return rest, apart
 }
 
 // cutOf is the lowest peak of the keys to be set apart because of a window, and the mean of the
 // others. Without such keys the cut is infinite.
-func cutOf(all []keyPeaks, w int) (cut, mean float64) {
-	peaks := make([]float64, len(all))
+func cutOf(keys []*key, w int, during incident) (cut, mean float64) {
+	var peaks []float64
 	sum := 0.0
-	for i, k := range all {
-		peaks[i] = float64(k.peak[w])
-		sum += peaks[i]
+	for _, k := range keys {
+		if p := float64(k.highest(w, during[w])); p > 0 {
+			peaks = append(peaks, p)
+			sum += p
+		}
 	}
-	slices.SortFunc(peaks, func(a, b float64) int { return int(b - a) })
-	cut, mean = math.Inf(1), sum/float64(len(all))
-	most := max(1, int(mostGroup*float64(len(all))))
-	for k := 1; k <= most; k++ {
-		low, next := peaks[k-1], peaks[k]
+	slices.Sort(peaks)
+	slices.Reverse(peaks)
+	cut, mean = math.Inf(1), sum/float64(len(peaks))
+	most := max(1, int(mostGroup*float64(len(peaks))))
+	for n := 1; n <= most && n < len(peaks)-1; n++ {
+		low, next := peaks[n-1], peaks[n]
 		sum -= low
-		others := sum / float64(len(all)-k)
+		others := sum / float64(len(peaks)-n)
 		if low >= leastGap*next && low >= leastFar*others &&
-			float64(k)*math.Log(low/next) >= leastSure*spread(peaks[k:]) {
+			float64(n)*math.Log(low/next) >= leastSure*spread(peaks[n:]) {
 			cut, mean = low, others
 		}
 	}

@@ -67,7 +67,7 @@ func (l Limit) untouched(k *keyPeaks) bool {
 	if l.Algorithm == stint.TokenBucket {
 		return k.burst(float64(l.Amount)/float64(l.Period)) <= float64(l.Burst)
 	}
-	return k.peak[l.window] <= float32(l.Amount)
+	return k[l.window] <= float32(l.Amount)
 }
 
 // burst is a bound of how many units a token bucket must hold at once so that it never refuses the
@@ -76,17 +76,17 @@ func (l Limit) untouched(k *keyPeaks) bool {
 // it is some spans of the shorter one, which have at most its peak each, and a rest, for which a
 // bound is known. Spans longer than the last window need no more if a bucket suffices for that.
 func (k *keyPeaks) burst(rate float64) float64 {
-	most := float64(k.peak[0])
+	most := float64(k[0])
 	for w := range windows - 1 {
 		shorter := most
 		comesBack := rate * float64(periods[w])
 		for n := 1.0; n < float64(periods[w+1]/periods[w]); n++ {
-			byLonger := float64(k.peak[w+1]) - n*comesBack
-			byShorter := shorter + n*(float64(k.peak[w])-comesBack)
+			byLonger := float64(k[w+1]) - n*comesBack
+			byShorter := shorter + n*(float64(k[w])-comesBack)
 			most = max(most, min(byLonger, byShorter))
 		}
 	}
-	if rate*float64(periods[windows-1]) < float64(k.peak[windows-1]) {
+	if rate*float64(periods[windows-1]) < float64(k[windows-1]) {
 		return math.Inf(1)
 	}
 	return most

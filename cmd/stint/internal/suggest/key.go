@@ -9,10 +9,13 @@ const (
 	windows = 6
 	parts   = 20 // sub-windows of a window
 	kept    = 3  // days whose peaks a key keeps for each window
+	exact   = 8  // units up to which peaks are exact
 )
 
 // periods are the windows whose peaks are measured. slotsOf knows them, too.
 var periods = [windows]time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour}
+
+var periodsMS = [windows]int64{1000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000}
 
 // tick is the sub-window of the shortest window, in microseconds.
 const tick = 50_000
@@ -31,14 +34,14 @@ func slotsOf(tick int64) (s [windows]int64) {
 	return s
 }
 
-// dayOf is the day since 1970, in UTC, that contains a tick.
+// dayOf is the day that contains a tick.
 func dayOf(t int64) int32 { return int32(t / (24 * 60 * 60 * (1_000_000 / tick))) }
 
-// key counts the requests of one key and knows its peaks. It takes 448 bytes.
+// key counts the requests of one key and knows its peaks. It takes 488 bytes.
 //
-// A peak is the most units in any window that begins at a multiple of a twentieth of its length.
-// So it is at most the peak over all windows of that length, and at least the peak over all
-// windows that are 5% shorter.
+// A peak up to 8 is exact, to the millisecond. A higher one is the most units in any window that begins
+// at a multiple of a twentieth of its length. So it is at most the peak over all windows of that
+// length, and at least the peak over all windows that are 5% shorter.
 type key struct {
 	name  string
 	total int64
@@ -46,10 +49,14 @@ type key struct {
 	day   int32 // of the newest request
 	sum   [windows]uint32
 	today [windows]float32 // peaks of windows that end in day
+	hour  [windows]uint16  // in which they were reached, since the first day of the log began
 	top   [windows][kept]float32
-	topAt [windows][kept]uint16 // their days since 1970
+	topAt [windows][kept]uint16 // their hours
 	shift [windows]uint8
+	known uint8 // how many of recent are
 	pos   [windows]uint8
+	// recent are the instants of the newest units, the newest first, in ms modulo 1<<32.
+	recent [exact]uint32
 	// ring has the units of each sub-window, in multiples of 1<<shift. A heavy key loses less
 	// than a unit of that in each sub-window, which is under 0.1% of its peak.
 	ring [windows][parts]uint16
@@ -63,7 +70,16 @@ func (k *key) start(tick int64) {
 	}
 }
 
-// advance moves the windows forward to a later tick on the same day, or on another after fold.
+// moveTo advances the key to a later tick, and ends its day if that is on another.
+func (k *key) moveTo(now int64) {
+	if day := dayOf(now); day != k.day {
+		k.fold()
+		k.day = day
+	}
+	k.advance(now)
+}
+
+// advance moves the windows forward to a later tick.
 func (k *key) advance(tick int64) {
 	old, now := slotsOf(k.tick), slotsOf(tick)
 	k.tick = tick
@@ -74,6 +90,9 @@ func (k *key) advance(tick int64) {
 		}
 		if steps >= parts {
 			k.ring[w], k.sum[w], k.shift[w] = [parts]uint16{}, 0, 0
+			if w == windows-1 {
+				k.known = 0
+			}
 			k.pos[w] = uint8(now[w] % parts)
 			continue
 		}
@@ -89,8 +108,9 @@ func (k *key) advance(tick int64) {
 	}
 }
 
-// add counts units at the tick of the newest request.
-func (k *key) add(cost int64) {
+// add counts the units of a request at an instant in µs, in the newest tick.
+func (k *key) add(at, cost int64) {
+	k.remember(at, cost)
 	before := uint64(k.total)
 	after := before + uint64(cost)
 	k.total = int64(after)
@@ -104,7 +124,30 @@ func (k *key) add(cost int64) {
 		}
 		*slot += uint16(units)
 		k.sum[w] += uint32(units)
-		k.today[w] = max(k.today[w], float32(uint64(k.sum[w])<<shift))
+		k.reach(w, float32(uint64(k.sum[w])<<shift), at)
+	}
+}
+
+// reach notes what is in the window that ends at an instant.
+func (k *key) reach(w int, units float32, at int64) {
+	if units > k.today[w] {
+		k.today[w] = units
+		k.hour[w] = uint16(min(at/(3600*1_000_000), math.MaxUint16))
+	}
+}
+
+// remember finds peaks of few units. Those on the day so far can only grow.
+func (k *key) remember(at, cost int64) {
+	ms := uint32(at / 1000)
+	for range min(cost, exact) {
+		copy(k.recent[1:], k.recent[:])
+		k.recent[0] = ms
+		k.known = min(k.known+1, exact)
+	}
+	for w := range windows {
+		for n := int(k.today[w]); n < int(k.known) && int64(ms-k.recent[n]) < periodsMS[w]; n++ {
+			k.reach(w, float32(n+1), at)
+		}
 	}
 }
 
@@ -127,22 +170,22 @@ func (k *key) coarsen(w int, before, after uint64) (units uint64) {
 // fold ends a day: it keeps the day's peaks if they are among the highest.
 func (k *key) fold() {
 	for w := range windows {
-		peak, day := k.today[w], uint16(k.day)
+		peak, hour := k.today[w], k.hour[w]
 		k.today[w] = 0
 		for i := range kept {
 			if peak > k.top[w][i] {
 				peak, k.top[w][i] = k.top[w][i], peak
-				day, k.topAt[w][i] = k.topAt[w][i], day
+				hour, k.topAt[w][i] = k.topAt[w][i], hour
 			}
 		}
 	}
 }
 
-// highest is the highest peak of a window on days that count. If all days kept do not count, it
-// is the lowest peak kept, which no other day exceeded; 0 if no day that counts is left.
-func (k *key) highest(w int, apart func(day uint16) bool) float32 {
+// highest is the highest peak of a window outside some hours. If all that are kept are in them, it is
+// the lowest of these, which no other day exceeded; 0 if the key came on no other day.
+func (k *key) highest(w int, without hours) float32 {
 	for i := range kept {
-		if k.top[w][i] == 0 || !apart(k.topAt[w][i]) {
+		if k.top[w][i] == 0 || !without.contains(k.topAt[w][i]) {
 			return k.top[w][i]
 		}
 	}

@@ -14,7 +14,7 @@ var tunedKinds = []kind{
 
 // people visit, view pages, and read each. A page takes several requests.
 func people(g *generator) func() client {
-	visits, pages, parts := g.between(0.3, 1.5), g.between(2, 6), g.between(1, 6)
+	visits, pages, parts := g.between(0.1, 0.6), g.between(2, 6), g.between(1, 6)
 	reads, weekend, differ := g.between(8, 40), g.between(0.3, 2), g.between(0.2, 0.6)
 	return func() client {
 		visits := g.lognormal(visits, differ)
@@ -39,7 +39,7 @@ func people(g *generator) func() client {
 
 // apps ask every so often while they are open.
 func apps(g *generator) func() client {
-	visits, every, open := g.between(0.5, 2), g.between(5, 60), g.between(120, 900)
+	visits, every, open := g.between(0.15, 0.8), g.between(5, 60), g.between(120, 900)
 	starts, weekend, differ := g.between(1, 10), g.between(0.5, 1.5), g.between(0.1, 0.5)
 	return func() client {
 		visits, every := g.lognormal(visits, differ), g.lognormal(every, differ/2)
@@ -64,7 +64,7 @@ func apps(g *generator) func() client {
 
 // jobs send as a token bucket of their own lets them: a burst, and the rest at its rate.
 func jobs(g *generator) func() client {
-	runs, length, burst, rate := g.between(0.5, 1.5), g.between(10, 60), g.between(3, 20), g.between(0.1, 2)
+	runs, length, burst, rate := g.between(0.1, 0.6), g.between(10, 60), g.between(3, 20), g.between(0.1, 2)
 	weekend, differ := g.between(0.1, 1), g.between(0.2, 0.6)
 	return func() client {
 		length, burst, rate := g.lognormal(length, differ), g.lognormal(burst, differ/2), g.lognormal(rate, differ/2)
@@ -90,7 +90,7 @@ func jobs(g *generator) func() client {
 
 // steady clients send at any moment of the day and the night alike.
 func steady(g *generator) func() client {
-	perDay, weekend, differ := g.between(3, 20), g.between(0.2, 1.5), g.between(0.2, 0.8)
+	perDay, weekend, differ := g.between(1, 8), g.between(0.2, 1.5), g.between(0.2, 0.8)
 	return func() client {
 		perDay := g.lognormal(perDay, differ)
 		return func(isWeekend bool) (all []float64) {

@@ -28,6 +28,18 @@ func quantile(ascending []float64, share float64) float64 {
 	return ascending[min(max(i, 0), len(ascending)-1)]
 }
 
+// quantileOf is the quantile of the peaks of all days, estimated by those of a part of the days. On
+// fewer days, fewer keys come to the same peak. So its place from the top is that part of the
+// place among all, and between two peaks.
+func quantileOf(ascending []float64, share, part float64) float64 {
+	n := float64(len(ascending))
+	above := n - math.Ceil(share*n-1e-9)
+	place := max(0, (above+1)*part-1)
+	high := ascending[len(ascending)-1-int(place)]
+	low := ascending[max(0, len(ascending)-2-int(place))]
+	return math.Round(high * math.Pow(low/high, place-math.Floor(place)))
+}
+
 // ascending are the numbers of keys, sorted.
 func ascending(keys []keyPeaks, number func(*keyPeaks) float64) []float64 {
 	n := make([]float64, len(keys))

@@ -15,6 +15,13 @@ type entry struct {
 	k        *key
 }
 
+func (e entry) units() int64 {
+	if e.k != nil {
+		return e.k.total
+	}
+	return e.cost
+}
+
 // thin keeps half of the keys: those whose hash begins with one zero more. Which keys those are
 // depends on nothing that a key does, so any share of the keys that are left estimates the share
 // of all.

@@ -14,6 +14,7 @@ package suggest
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -46,26 +47,28 @@ func (o Options) margin() float64 {
 
 // Study measures the peaks of keys while it observes their requests. It remembers at most
 // 200,000 keys; of more it keeps a sample that does not depend on what the keys do. Its
-// memory does not grow with the requests, except for 8 kB a day. It is not safe for
-// concurrent use.
+// memory does not grow with the requests. It is not safe for concurrent use.
 type Study struct {
 	options  Options
 	keys     map[uint64]entry
 	level    int // a key is remembered if its hash begins with as many zeros
 	most     int
-	days     map[int32]*dayPeaks
-	first    int64 // tick
-	last     int64 // tick
+	midnight int64 // in UTC, before the first request
+	first    int64 // request, in µs since then
+	last     int64
 	requests int64
 }
 
 // New starts a study.
 func New(o Options) *Study {
-	return &Study{options: o, keys: map[uint64]entry{}, most: maxKeys, days: map[int32]*dayPeaks{}}
+	return &Study{options: o, keys: map[uint64]entry{}, most: maxKeys}
 }
 
 // mostCost bounds the cost of a request, so that sums do not overflow.
 const mostCost = 1 << 40
+
+// perDay is a day in µs.
+const perDay = 24 * 60 * 60 * 1_000_000
 
 // mostName is how many bytes of a key's name are kept.
 const mostName = 128
@@ -78,11 +81,12 @@ func (s *Study) Observe(name string, at, cost int64) {
 		return
 	}
 	cost = min(cost, mostCost)
-	now := max(at/tick, s.last, 0)
 	if s.requests == 0 {
-		s.first = now
+		s.midnight = at - (at%perDay+perDay)%perDay
+		s.first = at - s.midnight
 	}
-	s.last = now
+	at = max(at-s.midnight, s.last)
+	s.last = at
 	s.requests++
 	hash := hashOf(name)
 	if !s.samples(hash) {
@@ -91,31 +95,21 @@ func (s *Study) Observe(name string, at, cost int64) {
 	e, known := s.keys[hash]
 	switch {
 	case !known:
-		s.keys[hash] = entry{at: now, cost: cost}
+		s.keys[hash] = entry{at: at, cost: cost}
 		if len(s.keys) > s.most {
 			s.thin()
 		}
 		return
 	case e.k == nil:
 		e.k = &key{name: strings.Clone(name[:min(len(name), mostName)])}
-		e.k.start(e.at)
-		e.k.add(e.cost)
+		e.k.start(e.at / tick)
+		e.k.add(e.at, e.cost)
 		s.keys[hash] = e
 	}
-	if now != e.k.tick {
-		s.moveTo(e.k, now)
+	if now := at / tick; now != e.k.tick {
+		e.k.moveTo(now)
 	}
-	e.k.add(cost)
-}
-
-// moveTo advances a key, and ends its day if the new tick is on another.
-func (s *Study) moveTo(k *key, now int64) {
-	if day := dayOf(now); day != k.day {
-		dayIn(s.days, k.day).count(k)
-		k.fold()
-		k.day = day
-	}
-	k.advance(now)
+	e.k.add(at, cost)
 }
 
 // ErrNothing means that no limit can be suggested, because the log has too few keys.
@@ -129,37 +123,49 @@ func (s *Study) Suggest() (Suggestion, error) {
 	if len(s.keys) < fewestKeys {
 		return Suggestion{}, ErrNothing
 	}
-	days := s.daysApart()
-	people, apart := setApart(s.peaks(days))
-	f := findings{
-		study: s, people: people, apart: apart, days: days,
-		share: supported(s.options.untouched(), len(people)),
-	}
+	keys := s.states()
+	share := supported(s.options.untouched(), len(keys))
+	usual, _ := setApart(keys, incident{})
+	during := incidentOf(usual, share, s.days())
+	counting, apart := setApart(keys, during)
+	f := findings{study: s, people: peaksOf(counting, during), apart: apart, during: during}
+	f.share = supported(s.options.untouched(), len(f.people))
 	return f.suggestion(), nil
 }
 
-// keyPeaks is what a suggestion needs to know about a key.
-type keyPeaks struct {
-	name  string
-	total int64
-	peak  [windows]float32 // on the days that count; all 0 if the key came on no other day
-}
+// days is how many days the log touches.
+func (s *Study) days() int { return int(s.last/perDay) + 1 }
 
-// peaks are those of all keys that came on a day that counts.
-func (s *Study) peaks(days apartDays) []keyPeaks {
-	all := make([]keyPeaks, 0, len(s.keys))
+// states are copies of all keys, as if their newest day had ended.
+func (s *Study) states() []*key {
+	all := make([]*key, 0, len(s.keys))
 	for _, e := range s.keys {
 		k := e.state()
 		k.fold()
-		p := keyPeaks{name: k.name, total: k.total}
-		for w := range windows {
-			p.peak[w] = k.highest(w, days.of(w))
-		}
-		if p.peak[0] > 0 {
+		all = append(all, &k)
+	}
+	return all
+}
+
+// keyPeaks are the highest peaks of a key outside an incident.
+type keyPeaks [windows]float32
+
+// peaksOf are those of all keys that came outside an incident.
+func peaksOf(keys []*key, during incident) []keyPeaks {
+	var all []keyPeaks
+	for _, k := range keys {
+		if p := k.peaks(during); slices.Min(p[:]) > 0 {
 			all = append(all, p)
 		}
 	}
 	return all
+}
+
+func (k *key) peaks(during incident) (p keyPeaks) {
+	for w := range windows {
+		p[w] = k.highest(w, during[w])
+	}
+	return p
 }
 
 // state is a copy of the key's state, also of a key that came once.
@@ -167,7 +173,7 @@ func (e entry) state() (k key) {
 	if e.k != nil {
 		return *e.k
 	}
-	k.start(e.at)
-	k.add(e.cost)
+	k.start(e.at / tick)
+	k.add(e.at, e.cost)
 	return k
 }

@@ -17,7 +17,7 @@ type Suggestion struct {
 	// log has too few keys for it.
 	Share float64
 	// Untouched is the share of keys that no limit would have refused, by their peaks. Like all
-	// numbers here, it leaves out the keys and days that are set apart.
+	// numbers here, it leaves out the keys and hours that are set apart.
 	Untouched float64
 	// Keys and Requests are how many the log has. Keys is an estimate if Sampled.
 	Keys, Requests int64
@@ -29,8 +29,9 @@ type Suggestion struct {
 	Apart      []Apart
 	ApartKeys  int
 	ApartShare float64
-	// ApartDays are days, in UTC, whose peaks were set apart.
-	ApartDays []time.Time
+	// ApartFrom and ApartTo are the hours, in UTC, whose peaks were set apart because of an
+	// incident. Zero Times: none.
+	ApartFrom, ApartTo time.Time
 	// Why is one sentence.
 	Why string
 	// Notes say what the numbers cannot tell, a sentence each.
@@ -103,7 +104,7 @@ type findings struct {
 	study  *Study
 	people []keyPeaks
 	apart  []aside
-	days   apartDays
+	during incident
 	share  float64
 }
 
@@ -116,8 +117,8 @@ func (f *findings) suggestion() Suggestion {
 	f.addApart(&s)
 	var amounts [windows]float64
 	for w := range f.stands() {
-		peaks := ascending(f.people, func(k *keyPeaks) float64 { return float64(k.peak[w]) })
-		needed := quantile(peaks, f.share)
+		peaks := ascending(f.people, func(k *keyPeaks) float64 { return float64(k[w]) })
+		needed := quantileOf(peaks, f.share, f.during[w].rest(f.study.days()))
 		amounts[w] = needed * (1 + f.study.options.margin())
 		s.Windows = append(s.Windows, Window{
 			Period: periods[w], Needed: int64(needed),
@@ -134,7 +135,7 @@ func (f *findings) suggestion() Suggestion {
 
 // stands is how many windows the log is long enough for: twice as long.
 func (f *findings) stands() int {
-	span := time.Duration(f.study.last-f.study.first+1) * tick * time.Microsecond
+	span := time.Duration(f.study.last-f.study.first) * time.Microsecond
 	n := 1
 	for n < windows && span >= 2*periods[n] {
 		n++
@@ -172,18 +173,22 @@ func (f *findings) untouched(limits []Limit) float64 {
 
 func (f *findings) addApart(s *Suggestion) {
 	var all, apart float64
-	for _, k := range f.people {
-		all += float64(k.total)
+	for _, e := range f.study.keys {
+		all += float64(e.units())
 	}
 	for _, k := range f.apart {
-		all += float64(k.total)
 		apart += float64(k.total)
 		if len(s.Apart) < 10 {
-			s.Apart = append(s.Apart, Apart{Key: k.name, Units: k.total, Peak: int64(k.peak[k.window]), Period: periods[k.window], Times: k.times})
+			s.Apart = append(s.Apart, Apart{Key: k.name, Units: k.total, Peak: int64(k.peak), Period: periods[k.window], Times: k.times})
 		}
 	}
 	s.ApartShare = apart / all
-	for _, day := range f.days {
-		s.ApartDays = append(s.ApartDays, time.Unix(int64(day)*24*60*60, 0).UTC())
+	if when := f.during[0]; when.to > 0 {
+		s.ApartFrom, s.ApartTo = f.study.timeOf(when.from), f.study.timeOf(when.to)
 	}
+}
+
+// timeOf is when an hour of the log begins.
+func (s *Study) timeOf(hour uint16) time.Time {
+	return time.UnixMicro(s.midnight).UTC().Add(time.Duration(hour) * time.Hour)
 }

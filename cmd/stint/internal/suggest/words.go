@@ -9,6 +9,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
+const clock = "2006-01-02 15:04"
+
 // why is one sentence about the limits.
 func (f *findings) why(s *Suggestion) string {
 	var used []string
@@ -27,8 +29,8 @@ func (f *findings) why(s *Suggestion) string {
 	if s.ApartKeys > 0 {
 		apart = append(apart, fmt.Sprintf("%s with %s of the units", count(s.ApartKeys, "key"), percent(s.ApartShare)))
 	}
-	for _, d := range s.ApartDays {
-		apart = append(apart, "the day "+d.Format(time.DateOnly))
+	if !s.ApartTo.IsZero() {
+		apart = append(apart, fmt.Sprintf("what was from %s to %s UTC", s.ApartFrom.Format(clock), s.ApartTo.Format(clock)))
 	}
 	if len(apart) > 0 {
 		text += "; set apart: " + strings.Join(apart, ", ")
@@ -46,7 +48,7 @@ func (f *findings) notes(s *Suggestion) (notes []string) {
 	if n := len(s.Windows); n < windows {
 		note("The log is too short for windows of %s and longer: they need one twice as long.", span(periods[n]))
 	}
-	if length := time.Duration(f.study.last-f.study.first) * tick * time.Microsecond; length < 24*time.Hour {
+	if length := time.Duration(f.study.last-f.study.first) * time.Microsecond; length < 24*time.Hour {
 		note("The log is shorter than a day, and may miss the busiest hours.")
 	} else if length < 7*24*time.Hour {
 		note("The log is shorter than a week, and may miss the busiest days.")
@@ -59,9 +61,9 @@ func (f *findings) notes(s *Suggestion) (notes []string) {
 	} else {
 		note("If keys set apart are customers, give them a tier of their own.")
 	}
-	if len(s.ApartDays) > 0 {
-		note("On a day set apart, many keys had peaks far above those of other days. If such days are wanted, they need a higher limit.")
-	} else if len(f.study.days) < fewestDays {
+	if !s.ApartTo.IsZero() {
+		note("From %s to %s UTC, many keys had peaks far above their usual ones. If such hours are wanted, they need a higher limit.", s.ApartFrom.Format(clock), s.ApartTo.Format(clock))
+	} else if f.study.days() < fewestDays {
 		note("The log has too few days to recognize one with an incident.")
 	}
 	if s.Untouched < s.Share {
