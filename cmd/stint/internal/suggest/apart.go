@@ -14,7 +14,8 @@ import (
 const (
 	mostGroup = 0.025 // of the keys
 	leastGap  = 2.0   // from the highest peak below the group to its lowest
-	leastSure = 4.0   // gap by the usual distance of neighbours, which has the mean 1
+	wideGap   = 4.0   // with which half of leastSure is enough, as for one crawler
+	leastSure = 8.0   // gap by the usual distance of neighbours, which has the mean 1
 	leastFar  = 25.0  // from the mean of the others to the group's lowest peak
 )
 
@@ -27,7 +28,7 @@ type aside struct {
 }
 
 // setApart divides keys into those whose peaks count and those set apart.
-func setApart(keys []*key, during incident) (rest []*key, apart []aside) {
+func setApart(keys []*key, during hours) (rest []*key, apart []aside) {
 	var cuts, means [windows]float64
 	for w := range windows {
 		cuts[w], means[w] = cutOf(keys, w, during)
@@ -54,11 +55,11 @@ func setApart(keys []*key, during incident) (rest []*key, apart []aside) {
 
 // cutOf is the lowest peak of the keys to be set apart because of a window, and the mean of the
 // others. Without such keys the cut is infinite.
-func cutOf(keys []*key, w int, during incident) (cut, mean float64) {
+func cutOf(keys []*key, w int, during hours) (cut, mean float64) {
 	var peaks []float64
 	sum := 0.0
 	for _, k := range keys {
-		if p := float64(k.highest(w, during[w])); p > 0 {
+		if p := float64(k.highest(w, during)); p > 0 {
 			peaks = append(peaks, p)
 			sum += p
 		}
@@ -71,8 +72,9 @@ func cutOf(keys []*key, w int, during incident) (cut, mean float64) {
 		low, next := peaks[n-1], peaks[n]
 		sum -= low
 		others := sum / float64(len(peaks)-n)
-		if low >= leastGap*next && low >= leastFar*others &&
-			float64(n)*math.Log(low/next) >= leastSure*spread(peaks[n:]) {
+		sure := float64(n) * math.Log(low/next) / spread(peaks[n:])
+		if low >= leastGap*next && low >= leastFar*others && sure >= leastSure ||
+			low >= wideGap*next && low >= 2*leastFar*others && sure >= leastSure/2 {
 			cut, mean = low, others
 		}
 	}

@@ -180,14 +180,3 @@ func (k *key) fold() {
 		}
 	}
 }
-
-// highest is the highest peak of a window outside some hours. If all that are kept are in them, it is
-// the lowest of these, which no other day exceeded; 0 if the key came on no other day.
-func (k *key) highest(w int, without hours) float32 {
-	for i := range kept {
-		if k.top[w][i] == 0 || !without.contains(k.topAt[w][i]) {
-			return k.top[w][i]
-		}
-	}
-	return k.top[w][kept-1]
-}

@@ -125,10 +125,10 @@ func (s *Study) Suggest() (Suggestion, error) {
 	}
 	keys := s.states()
 	share := supported(s.options.untouched(), len(keys))
-	usual, _ := setApart(keys, incident{})
+	usual, _ := setApart(keys, hours{})
 	during := incidentOf(usual, share, s.days())
 	counting, apart := setApart(keys, during)
-	f := findings{study: s, people: peaksOf(counting, during), apart: apart, during: during}
+	f := findings{study: s, people: peaksOf(counting, during), apart: apart, during: during, counting: counting}
 	f.share = supported(s.options.untouched(), len(f.people))
 	return f.suggestion(), nil
 }
@@ -151,7 +151,7 @@ func (s *Study) states() []*key {
 type keyPeaks [windows]float32
 
 // peaksOf are those of all keys that came outside an incident.
-func peaksOf(keys []*key, during incident) []keyPeaks {
+func peaksOf(keys []*key, during hours) []keyPeaks {
 	var all []keyPeaks
 	for _, k := range keys {
 		if p := k.peaks(during); slices.Min(p[:]) > 0 {
@@ -161,9 +161,9 @@ func peaksOf(keys []*key, during incident) []keyPeaks {
 	return all
 }
 
-func (k *key) peaks(during incident) (p keyPeaks) {
+func (k *key) peaks(during hours) (p keyPeaks) {
 	for w := range windows {
-		p[w] = k.highest(w, during[w])
+		p[w] = k.highest(w, during)
 	}
 	return p
 }

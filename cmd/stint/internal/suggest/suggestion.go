@@ -101,11 +101,12 @@ func (a Apart) String() string {
 
 // findings are what the Suggestion is made of.
 type findings struct {
-	study  *Study
-	people []keyPeaks
-	apart  []aside
-	during incident
-	share  float64
+	study    *Study
+	people   []keyPeaks
+	counting []*key // those of people
+	apart    []aside
+	during   hours
+	share    float64
 }
 
 func (f *findings) suggestion() Suggestion {
@@ -118,7 +119,7 @@ func (f *findings) suggestion() Suggestion {
 	var amounts [windows]float64
 	for w := range f.stands() {
 		peaks := ascending(f.people, func(k *keyPeaks) float64 { return float64(k[w]) })
-		needed := quantileOf(peaks, f.share, f.during[w].rest(f.study.days()))
+		needed := quantileOf(peaks, f.share, f.during.restOf(w, f.counting, f.study.days()))
 		amounts[w] = needed * (1 + f.study.options.margin())
 		s.Windows = append(s.Windows, Window{
 			Period: periods[w], Needed: int64(needed),
@@ -183,7 +184,7 @@ func (f *findings) addApart(s *Suggestion) {
 		}
 	}
 	s.ApartShare = apart / all
-	if when := f.during[0]; when.to > 0 {
+	if when := f.during; when.to > 0 {
 		s.ApartFrom, s.ApartTo = f.study.timeOf(when.from), f.study.timeOf(when.to)
 	}
 }
