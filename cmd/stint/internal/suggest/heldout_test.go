@@ -1,54 +1,34 @@
 package suggest
 
-import "math"
-
-// heldOutKinds are other kinds of clients, none of which was looked at when the thresholds of the
-// package were chosen.
+// heldOutKinds are other kinds of clients. None of their worlds was looked at before the thresholds of
+// the package were final.
 var heldOutKinds = []kind{
-	{"phones", phones}, {"clocks", clocks}, {"players", players}, {"retriers", retriers},
+	{"sensors", sensors}, {"shoppers", shoppers}, {"scripts", scripts}, {"chatters", chatters},
 }
 
-// phones are used in spells whose lengths differ much: a spell can be ten times as long as usual.
-func phones(g *generator) func() client {
-	spells, shortest, tail := g.between(0.3, 1.5), g.between(5, 20), g.between(1.5, 3)
-	pause, weekend, differ := g.between(1, 8), g.between(0.7, 1.6), g.between(0.1, 0.6)
+// sensors report at even distances, send what they have kept after they were away, and have alarms.
+func sensors(g *generator) func() client {
+	every, away, alarms := g.between(2, 12)*3600, g.between(0.05, 0.3), g.between(0.02, 0.2)
+	alarm, differ := g.between(3, 15), g.between(0.1, 0.6)
 	return func() client {
-		spells := g.lognormal(spells, differ)
-		return func(isWeekend bool) (all []float64) {
-			mean := spells
-			if isWeekend {
-				mean *= weekend
-			}
-			for range g.poisson(mean) {
-				t := g.awake()
-				length := min(3600, shortest*math.Pow(1-g.Float64(), -1/tail))
-				for end := t + length; t < end; t += g.ExpFloat64() * pause {
-					all = append(all, t)
-				}
-			}
-			return all
-		}
-	}
-}
-
-// clocks start at the same minute of some hours, and send what they have as fast as they can.
-func clocks(g *generator) func() client {
-	hours, batch, takes := g.between(1, 6), g.between(2, 15), g.between(0.05, 0.5)
-	weekend, differ := g.between(0.3, 1), g.between(0.2, 0.7)
-	return func() client {
-		batch, minute := g.lognormal(batch, differ), float64(g.IntN(60))
-		return func(isWeekend bool) (all []float64) {
-			if isWeekend && g.Float64() > weekend {
-				return nil
-			}
-			for h := range 24 {
-				if g.Float64() > hours/24 {
+		alarm, phase := g.lognormal(alarm, differ), g.Float64()*every
+		kept := 0
+		return func(bool) (all []float64) {
+			for t := phase; t < 86400; t += every {
+				kept++
+				if g.Float64() < away {
 					continue
 				}
-				t := float64(h)*3600 + minute*60 + g.Float64()*2
-				for range g.poisson(batch) {
+				for i := range kept {
+					all = append(all, t+float64(i)*0.2)
+				}
+				kept = 0
+			}
+			for range g.poisson(alarms) {
+				t := g.Float64() * 86400
+				for range 1 + g.poisson(alarm) {
+					t += g.ExpFloat64() * 4
 					all = append(all, t)
-					t += takes * (0.5 + g.Float64())
 				}
 			}
 			return all
@@ -56,25 +36,28 @@ func clocks(g *generator) func() client {
 	}
 }
 
-// players fetch pieces of a film at an even pace, after some pieces at once.
-func players(g *generator) func() client {
-	films, piece, minutes, ahead := g.between(0.05, 0.4), g.between(4, 12), g.between(2, 20), g.between(2, 8)
-	weekend := g.between(1, 2.5)
+// shoppers type, and each letter is a request; they look at what they find.
+func shoppers(g *generator) func() client {
+	visits, searches, letters, looks := g.between(0.05, 0.4), g.between(1, 5), g.between(3, 10), g.between(1, 6)
+	weekend, differ := g.between(0.8, 2.5), g.between(0.2, 0.5)
 	return func() client {
-		films, minutes := g.lognormal(films, 0.4), g.lognormal(minutes, 0.3)
+		visits, searches := g.lognormal(visits, differ), g.lognormal(searches, differ)
 		return func(isWeekend bool) (all []float64) {
-			mean := films
+			mean := visits
 			if isWeekend {
 				mean *= weekend
 			}
 			for range g.poisson(mean) {
 				t := g.awake()
-				for range int(ahead) {
-					all = append(all, t)
-					t += 0.1 + 0.2*g.Float64()
-				}
-				for end := t + g.lognormal(minutes*60, 0.5); t < end; t += piece + 0.2*g.NormFloat64() {
-					all = append(all, t)
+				for range 1 + g.poisson(searches) {
+					for range 1 + g.poisson(letters) {
+						t += 0.1 + g.ExpFloat64()*0.2
+						all = append(all, t)
+					}
+					for range g.poisson(looks) {
+						t += 3 + g.ExpFloat64()*20
+						all = append(all, t)
+					}
 				}
 			}
 			return all
@@ -82,24 +65,44 @@ func players(g *generator) func() client {
 	}
 }
 
-// retriers have tasks, several at a time, and try each again after 1 s, 2 s, 4 s, and so on.
-func retriers(g *generator) func() client {
-	times, tasks, fails, weekend := g.between(0.3, 2), g.between(1, 6), g.between(0.1, 0.6), g.between(0.2, 1.2)
+// scripts run loops, one request after the other, whose lengths differ much.
+func scripts(g *generator) func() client {
+	runs, loops, answers, differ := g.between(0.05, 0.5), g.between(5, 30), g.between(0.1, 2), g.between(0.4, 1)
+	weekend := g.between(0.1, 1)
 	return func() client {
-		times, fails := g.lognormal(times, 0.4), min(0.8, g.lognormal(fails, 0.2))
+		runs, answers := g.lognormal(runs, 0.5), g.lognormal(answers, 0.3)
 		return func(isWeekend bool) (all []float64) {
-			mean := times
+			mean := runs
 			if isWeekend {
 				mean *= weekend
 			}
 			for range g.poisson(mean) {
-				begin := g.awake()
-				for range 1 + g.poisson(tasks) {
-					t, wait := begin+g.ExpFloat64()*10, 1.0
-					for all = append(all, t); wait < 100 && g.Float64() < fails; wait *= 2 {
-						t += wait * (0.8 + 0.4*g.Float64())
-						all = append(all, t)
-					}
+				t := g.awake()
+				for range int(g.lognormal(loops, differ)) {
+					all = append(all, t)
+					t += answers * (0.5 + g.ExpFloat64()/2)
+				}
+			}
+			return all
+		}
+	}
+}
+
+// chatters send messages in talks, quickly or slowly; each message is two requests.
+func chatters(g *generator) func() client {
+	talks, turns, thinks, weekend := g.between(0.1, 0.8), g.between(3, 20), g.between(5, 60), g.between(0.6, 1.6)
+	return func() client {
+		talks, thinks := g.lognormal(talks, 0.6), g.lognormal(thinks, 0.5)
+		return func(isWeekend bool) (all []float64) {
+			mean := talks
+			if isWeekend {
+				mean *= weekend
+			}
+			for range g.poisson(mean) {
+				t := g.awake()
+				for g.Float64() < turns/(1+turns) {
+					t += g.lognormal(thinks, 0.7)
+					all = append(all, t, t+0.05+0.1*g.Float64())
 				}
 			}
 			return all

@@ -57,8 +57,8 @@ type key struct {
 	pos   [windows]uint8
 	// recent are the instants of the newest units, the newest first, in ms modulo 1<<32.
 	recent [exact]uint32
-	// ring has the units of each sub-window, in multiples of 1<<shift. A heavy key loses less
-	// than a unit of that in each sub-window, which is under 0.1% of its peak.
+	// ring has the units of each sub-window, in multiples of 1<<shift. Of a heavy key, each
+	// sub-window is off by less than such a multiple, which is under 0.1% of its peak.
 	ring [windows][parts]uint16
 }
 

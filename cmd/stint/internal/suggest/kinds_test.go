@@ -10,6 +10,7 @@ func nameOf(key int) string { return "192.0.2." + strconv.Itoa(key) }
 // tunedKinds are the kinds of clients with which the thresholds of the package were chosen.
 var tunedKinds = []kind{
 	{"people", people}, {"apps", apps}, {"jobs", jobs}, {"steady", steady},
+	{"phones", phones}, {"clocks", clocks}, {"players", players}, {"retriers", retriers},
 }
 
 // people visit, view pages, and read each. A page takes several requests.

@@ -112,16 +112,20 @@ func (s *Study) Observe(name string, at, cost int64) {
 	e.k.add(at, cost)
 }
 
-// ErrNothing means that no limit can be suggested, because the log has too few keys.
-var ErrNothing = errors.New("too few keys: want at least 20")
+// ErrFewKeys and ErrLarge mean that no limit can be suggested.
+var (
+	ErrFewKeys = errors.New("too few keys: want at least 20")
+	ErrLarge   = errors.New("the costs are too large for a limit")
+)
 
 const fewestKeys = 20
 
 // Suggest says which limits the requests so far suggest. It changes nothing, so that more
-// requests may follow. The error is ErrNothing.
+// requests may follow. The
+// error is ErrFewKeys or ErrLarge.
 func (s *Study) Suggest() (Suggestion, error) {
 	if len(s.keys) < fewestKeys {
-		return Suggestion{}, ErrNothing
+		return Suggestion{}, ErrFewKeys
 	}
 	keys := s.states()
 	share := supported(s.options.untouched(), len(keys))
@@ -130,7 +134,7 @@ func (s *Study) Suggest() (Suggestion, error) {
 	counting, apart := setApart(keys, during)
 	f := findings{study: s, people: peaksOf(counting, during), apart: apart, during: during, counting: counting}
 	f.share = supported(s.options.untouched(), len(f.people))
-	return f.suggestion(), nil
+	return f.suggestion()
 }
 
 // days is how many days the log touches.

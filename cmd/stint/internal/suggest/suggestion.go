@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/limittext"
 )
 
 // Suggestion is what a Study suggests, and why.
@@ -96,7 +97,7 @@ type Apart struct {
 
 // String says why the key is set apart.
 func (a Apart) String() string {
-	return fmt.Sprintf("%s: %s in %s, %.0f times the mean of the others", a.Key, number(a.Peak), span(a.Period), a.Times)
+	return fmt.Sprintf("%s: %s in %s, %.0f times the mean of the others", a.Key, number(a.Peak), limittext.Duration(a.Period), a.Times)
 }
 
 // findings are what the Suggestion is made of.
@@ -109,7 +110,7 @@ type findings struct {
 	share    float64
 }
 
-func (f *findings) suggestion() Suggestion {
+func (f *findings) suggestion() (Suggestion, error) {
 	s := Suggestion{
 		Share: f.share, Sampled: f.study.level > 0,
 		Keys: int64(len(f.study.keys)) << f.study.level, Requests: f.study.requests,
@@ -128,10 +129,13 @@ func (f *findings) suggestion() Suggestion {
 		})
 	}
 	s.Limits = choose(f.candidates(s.Windows, amounts), amounts, len(s.Windows)).limits
+	if len(s.Limits) == 0 {
+		return Suggestion{}, ErrLarge
+	}
 	s.Untouched = f.untouched(s.Limits)
 	s.Why = f.why(&s)
 	s.Notes = f.notes(&s)
-	return s
+	return s, nil
 }
 
 // stands is how many windows the log is long enough for: twice as long.
@@ -144,7 +148,7 @@ func (f *findings) stands() int {
 	return n
 }
 
-// candidates are the limits to choose from.
+// candidates are the limits to choose from, without those that are too large to be limits.
 func (f *findings) candidates(all []Window, amounts [windows]float64) (limits []Limit) {
 	for w, window := range all {
 		l := Limit{
@@ -159,7 +163,10 @@ func (f *findings) candidates(all []Window, amounts [windows]float64) (limits []
 			limits = append(limits, l)
 		}
 	}
-	return limits
+	return slices.DeleteFunc(limits, func(l Limit) bool {
+		_, err := l.Limit()
+		return err != nil // too large
+	})
 }
 
 func (f *findings) untouched(limits []Limit) float64 {

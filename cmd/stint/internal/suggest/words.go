@@ -2,11 +2,13 @@ package suggest
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/limittext"
 )
 
 const clock = "2006-01-02 15:04"
@@ -15,7 +17,7 @@ const clock = "2006-01-02 15:04"
 func (f *findings) why(s *Suggestion) string {
 	var used []string
 	for _, l := range s.Limits {
-		t := fmt.Sprintf("%s in any %s", number(l.Needed), span(l.Period))
+		t := fmt.Sprintf("%s in any %s", number(l.Needed), limittext.Duration(l.Period))
 		if l.Algorithm == stint.TokenBucket {
 			t += fmt.Sprintf(" and %s in a burst above that rate", number(l.NeededBurst))
 		}
@@ -27,7 +29,7 @@ func (f *findings) why(s *Suggestion) string {
 	}
 	var apart []string
 	if s.ApartKeys > 0 {
-		apart = append(apart, fmt.Sprintf("%s with %s of the units", count(s.ApartKeys, "key"), percent(s.ApartShare)))
+		apart = append(apart, fmt.Sprintf("%s with %s of the units", count(s.ApartKeys, "key"), percent(math.Round(s.ApartShare*1000)/1000)))
 	}
 	if !s.ApartTo.IsZero() {
 		apart = append(apart, fmt.Sprintf("what was from %s to %s UTC", s.ApartFrom.Format(clock), s.ApartTo.Format(clock)))
@@ -46,7 +48,7 @@ func (f *findings) notes(s *Suggestion) (notes []string) {
 			percent(wished), number(keysFor(wished)), percent(s.Share))
 	}
 	if n := len(s.Windows); n < windows {
-		note("The log is too short for windows of %s and longer: they need one twice as long.", span(periods[n]))
+		note("The log is too short for windows of %s and longer: they need one twice as long.", limittext.Duration(periods[n]))
 	}
 	if length := time.Duration(f.study.last-f.study.first) * time.Microsecond; length < 24*time.Hour {
 		note("The log is shorter than a day, and may miss the busiest hours.")
@@ -104,17 +106,4 @@ func number(n int64) string {
 		t = t[:i] + "," + t[i:]
 	}
 	return t
-}
-
-// span writes a period as a limit does, such as 1m.
-func span(d time.Duration) string {
-	switch {
-	case d%(24*time.Hour) == 0:
-		return strconv.Itoa(int(d/(24*time.Hour))) + "d"
-	case d%time.Hour == 0:
-		return strconv.Itoa(int(d/time.Hour)) + "h"
-	case d%time.Minute == 0:
-		return strconv.Itoa(int(d/time.Minute)) + "m"
-	}
-	return strconv.Itoa(int(d/time.Second)) + "s"
 }

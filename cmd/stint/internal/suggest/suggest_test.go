@@ -1,0 +1,220 @@
+package suggest
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+const monday = 1_790_553_600_000_000 // 2026-09-28 00:00 UTC
+
+// TestByHand has 100 keys. The n-th makes n requests at once at noon, on four days.
+func TestByHand(t *testing.T) {
+	s := New(Options{Untouched: 0.9})
+	for d := range 4 {
+		for k := 1; k <= 100; k++ {
+			for range k {
+				s.Observe(fmt.Sprint("key ", k), monday+int64(d)*perDay+perDay/2, 1)
+			}
+		}
+	}
+	got, err := s.Suggest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range got.Windows {
+		if w.Needed != 90 || w.Half != 50 || w.Most != 99 || w.All != 100 {
+			t.Errorf("%v: %d, and %d, %d, %d; want 90, and 50, 99, 100", w.Period, w.Needed, w.Half, w.Most, w.All)
+		}
+		last := w.Curve[len(w.Curve)-1]
+		if len(w.Curve) > mostPoints || last != (Point{100, 100}) {
+			t.Errorf("%v: %d points, the last %v", w.Period, len(w.Curve), last)
+		}
+		for i, p := range w.Curve {
+			if int64(p.Keys) != p.Peak || i > 0 && p.Keys <= w.Curve[i-1].Keys {
+				t.Errorf("%v: %d keys have at most %d", w.Period, p.Keys, p.Peak)
+			}
+		}
+	}
+	// 90 and 20%, rounded up. No key uses more in a day than in a second.
+	if texts := got.Texts(); len(texts) != 1 || texts[0] != "110 per 24h sliding_window" {
+		t.Errorf("limits %q", texts)
+	}
+	if got.Untouched != 1 || got.Share != 0.9 || got.Keys != 100 || got.Requests != 4*5050 {
+		t.Errorf("%v untouched of the wished %v; %d keys, %d requests", got.Untouched, got.Share, got.Keys, got.Requests)
+	}
+	const why = "90% of 100 keys never used more than 90 in any 24h, and the limit has a margin of 20%, rounded up."
+	if got.Why != why {
+		t.Errorf("why: %s", got.Why)
+	}
+	want := []string{
+		"The log is shorter than a week, and may miss the busiest days.",
+		"No crawler and nobody who attacks was recognized.",
+	}
+	if fmt.Sprint(got.Notes) != fmt.Sprint(want) {
+		t.Errorf("notes %q", got.Notes)
+	}
+}
+
+// TestSteady has keys that send at an even pace: a bucket that holds little suffices.
+func TestSteady(t *testing.T) {
+	s := New(Options{Untouched: 0.9})
+	for at := int64(0); at < 2*perDay+perDay/8; at += 10 * second {
+		for k := range int64(30) {
+			s.Observe(nameOf(int(k)), monday+at+k*second/10, 1)
+		}
+	}
+	got, err := s.Suggest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Limits) != 1 || got.Limits[0].Algorithm != stint.TokenBucket || got.Limits[0].Burst > 2 {
+		t.Errorf("limits %v, want a token bucket with a small burst", got.Limits)
+	}
+}
+
+// TestCrawler has one key that makes most of the requests. It is named, and does not count.
+func TestCrawler(t *testing.T) {
+	s := New(Options{Untouched: 0.99})
+	for d := range 5 {
+		for i := range 3000 {
+			at := monday + int64(d)*perDay + int64(i)*25*second
+			s.Observe("crawler", at, 1)
+			for n := range 1 + i%4 {
+				s.Observe(fmt.Sprint("key ", i%1000), at+int64(n)*second, 1)
+			}
+		}
+	}
+	got, err := s.Suggest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ApartKeys != 1 || got.Apart[0].Key != "crawler" || got.Apart[0].Units != 15_000 || got.Windows[5].All > 20 {
+		t.Errorf("%d keys apart %v, highest peak of the others %d", got.ApartKeys, got.Apart, got.Windows[5].All)
+	}
+	if !strings.Contains(got.Why, "set apart: 1 key with 28.6% of the units") {
+		t.Errorf("why: %s", got.Why)
+	}
+	if why := got.Apart[0].String(); why != "crawler: 3,000 in 24h, 400 times the mean of the others" {
+		t.Errorf("crawler: %s", why)
+	}
+}
+
+// TestTooLittle says what a log cannot tell.
+func TestTooLittle(t *testing.T) {
+	s := New(Options{})
+	if _, err := s.Suggest(); err != ErrFewKeys {
+		t.Errorf("no request: %v", err)
+	}
+	for i := range 500 {
+		s.Observe(fmt.Sprint(i), monday+int64(i)*4*second, 1)
+	}
+	got, err := s.Suggest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Share != 0.99 || len(got.Windows) != 4 {
+		t.Errorf("share %v, %d windows; want 0.99, and up to 10m", got.Share, len(got.Windows))
+	}
+	for _, want := range []string{
+		"500 keys cannot tell 99.9%, which needs 3,000: the numbers are for 99%.",
+		"The log is too short for windows of 1h and longer: they need one twice as long.",
+		"The log is shorter than a day, and may miss the busiest hours.",
+		"The log has too few days to recognize one with an incident.",
+	} {
+		if !strings.Contains(strings.Join(got.Notes, "\n"), want) {
+			t.Errorf("no note %q in %q", want, got.Notes)
+		}
+	}
+}
+
+// TestSample has more keys than a study remembers. Shares of the sample are those of all keys, and
+// a study of the same requests has the same sample.
+func TestSample(t *testing.T) {
+	study := func() *Study {
+		s := New(Options{})
+		s.most = 2000
+		for round := range 10 {
+			for i := range 50_000 {
+				if i%10 >= round {
+					s.Observe(fmt.Sprint("key ", i), monday+int64(round)*second, 1)
+				}
+			}
+		}
+		return s
+	}
+	s := study()
+	got, err := s.Suggest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := float64(len(s.keys))
+	if n > 2000 || n < 500 || math.Abs(float64(got.Keys)/50_000-1) > 4/math.Sqrt(n) || !got.Sampled || got.Requests != 275_000 {
+		t.Errorf("%v keys are in the sample, %d of 50,000 in all, %d requests", n, got.Keys, got.Requests)
+	}
+	var peaks [11]float64
+	for _, k := range s.states() {
+		peaks[int(k.top[1][0])]++
+	}
+	for p := 1; p <= 10; p++ {
+		if math.Abs(peaks[p]/n-0.1) > 4*math.Sqrt(0.1*0.9/n) {
+			t.Errorf("%v of the sample have the peak %d, want a tenth", peaks[p]/n, p)
+		}
+	}
+	again := study()
+	for hash := range s.keys {
+		if _, ok := again.keys[hash]; !ok {
+			t.Fatal("the sample is another")
+		}
+	}
+}
+
+// TestOddRequests are not in order, cost nothing or too much, or are from before 1970.
+func TestOddRequests(t *testing.T) {
+	s := New(Options{Margin: -1})
+	for i := range 100 {
+		name := fmt.Sprint(i)
+		s.Observe(name, -5*perDay-1, 0)
+		s.Observe(name, -5*perDay-1, math.MaxInt64)
+		s.Observe(name, -9*perDay, math.MaxInt64)
+		s.Observe(name, 400*perDay, 1)
+	}
+	got, err := s.Suggest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range got.Limits {
+		if _, err := l.Limit(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestLimitsAreLimits reads the text of limits back.
+func TestLimitsAreLimits(t *testing.T) {
+	for _, l := range []Limit{
+		{Amount: 120, Period: time.Minute, Algorithm: stint.SlidingWindow},
+		{Amount: 900, Period: time.Hour, Algorithm: stint.TokenBucket, Burst: 250},
+		{Amount: 1, Period: 24 * time.Hour, Algorithm: stint.SlidingWindow},
+		{Amount: 9_900_000, Period: time.Second, Algorithm: stint.SlidingWindow},
+	} {
+		read, err := stint.ParseLimit(l.String())
+		if err != nil {
+			t.Error(err)
+		} else if read.Terms() != l.String() || read.Spec().Amount != l.Amount || read.Spec().Burst != l.Burst {
+			t.Errorf("%s is read as %s", l, read)
+		}
+	}
+}
+
+func TestRoundUp(t *testing.T) {
+	for n, want := range map[float64]int64{0: 1, 1: 1, 1.2: 2, 9.6: 10, 14.4: 15, 99: 99, 99.1: 100, 100: 100, 101: 110, 1234: 1300, 99_001: 100_000} {
+		if got := roundUp(n); got != want {
+			t.Errorf("%v: %d, want %d", n, got, want)
+		}
+	}
+}
