@@ -15,6 +15,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/cmd/stint/internal/accesslog"
 	"github.com/stintdev/stint/cmd/stint/internal/replay"
+	"github.com/stintdev/stint/cmd/stint/internal/suggest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -49,9 +50,12 @@ decide could only be guessed. It is named.`,
 	f.StringVar(&r.log.Fields, "fields", "", "where `FIELDS` are in JSON lines or CSV, as in time=$.ts,ip=$.remote,path=$.uri")
 	zone := f.String("zone", "UTC", "the `ZONE` of times without one, such as Europe/Berlin")
 	f.DurationVar(&r.log.Disorder, "disorder", time.Minute, "how much older than the one before it a line may be")
+	f.StringSliceVar(&r.suggest, "suggest", nil, "suggest limits for these `RULES`, or for all")
+	f.Var(&r.untouched, "untouched", "the `SHARE` of keys that suggested limits leave untouched (default 99.9%)")
+	f.StringVar(&r.suggested, "suggested", "", "write the rules with the suggested limits to `FILE`")
 	f.BoolVar(&r.json, "json", false, "print JSON")
 	f.BoolVar(&r.each, "each", false, "print a line of JSON for each request, and no report")
-	fileFlags(c, "rules", "against")
+	fileFlags(c, "rules", "against", "suggested")
 	c.Args = func(c *cobra.Command, words []string) error {
 		if len(words) == 0 {
 			return errors.New("want at least one FILE, or - for standard input")
@@ -61,6 +65,12 @@ decide could only be guessed. It is named.`,
 	c.RunE = func(c *cobra.Command, words []string) error {
 		if r.rules == "" {
 			return errUsage{errors.New("want --rules FILE")}
+		}
+		if r.suggested != "" && len(r.suggest) == 0 {
+			return errUsage{errors.New("--suggested wants --suggest RULE, or --suggest all")}
+		}
+		if r.each && (r.json || len(r.suggest) > 0) {
+			return errUsage{errors.New("--each prints no report: want it without --json and --suggest")}
 		}
 		var err error
 		if r.log.Zone, err = time.LoadLocation(*zone); err != nil {
@@ -90,6 +100,9 @@ type replayed struct {
 	rules, against string
 	log            accesslog.Options
 	json, each     bool
+	suggest        []string // rules
+	untouched      share
+	suggested      string
 	out            io.Writer
 }
 
@@ -111,6 +124,9 @@ func (r *replayed) run(ctx context.Context, paths []string) error {
 		}
 	}
 	p := replay.New(log.Has(), now, old, header)
+	if err := p.Suggest(r.suggest, suggest.Options{Untouched: float64(r.untouched)}); err != nil {
+		return err
+	}
 	failed := r.replay(ctx, p, log)
 	if failed != nil && !errors.Is(failed, context.Canceled) {
 		return failed
@@ -120,6 +136,11 @@ func (r *replayed) run(ctx context.Context, paths []string) error {
 	}
 	report := p.Report()
 	report.Log = replay.LogOf(log, failed != nil)
+	if r.suggested != "" {
+		if err := writeSuggested(r.suggested, r.rules, report.Suggestions); err != nil {
+			return err
+		}
+	}
 	if r.json {
 		text, err := json.MarshalIndent(report, "", "  ")
 		if err != nil {

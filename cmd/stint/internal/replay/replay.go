@@ -35,8 +35,10 @@ type Replay struct {
 		sent, read string
 		wrong      error
 	}
-	values []string // of the header
-	newly  struct{ refused, passed int64 }
+	values  []string // of the header
+	studies []study
+	plan    rules.Plan // for studies
+	newly   struct{ refused, passed int64 }
 }
 
 // request is the request that is replayed now.
@@ -87,6 +89,9 @@ func (r *Replay) Add(ctx context.Context, e *accesslog.Entry) error {
 		r.first = e.At
 	}
 	r.last = max(r.last, e.At)
+	if understood && len(r.studies) > 0 {
+		r.study(ctx)
+	}
 	for i, s := range r.sides {
 		if !understood {
 			r.outcomes[i] = s.malformed()

@@ -30,6 +30,8 @@ type Report struct {
 	ByRule []Rule `json:"by_rule"`
 	// NotReplayed are those that read what the log lacks.
 	NotReplayed []NotReplayed `json:"not_replayed"`
+	// Suggestions are of the rules that they were wished for.
+	Suggestions []Suggestion `json:"suggestions,omitempty"`
 	// Notes say what the numbers do not know.
 	Notes []string `json:"notes"`
 	// Judgement is one sentence.
@@ -133,6 +135,9 @@ func (r *Replay) Report() *Report {
 			against := s.outcome()
 			p.Against = &against
 		}
+	}
+	for i := range r.studies {
+		p.Suggestions = append(p.Suggestions, r.studies[i].suggestion())
 	}
 	r.notes(p)
 	p.Judgement = p.judge()

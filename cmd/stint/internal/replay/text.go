@@ -22,6 +22,9 @@ func (p *Report) Write(w io.Writer) error {
 	for i := range p.ByRule {
 		t.rule(&p.ByRule[i])
 	}
+	for i := range p.Suggestions {
+		t.suggestion(&p.Suggestions[i])
+	}
 	t.line("")
 	t.wrapped("", p.Judgement)
 	_, err := io.WriteString(w, t.String())
@@ -147,6 +150,22 @@ func (t *writer) rule(r *Rule) {
 			signedIn = ", signed in"
 		}
 		t.line("    %-36s %s refused, %s passed%s", clip(c.Client, 36), number(c.Refused), number(c.Passed), signedIn)
+	}
+}
+
+func (t *writer) suggestion(s *Suggestion) {
+	t.line("")
+	if len(s.Limits) == 0 {
+		t.wrapped("", clip(s.Rule, 64)+": "+s.Why)
+		return
+	}
+	t.wrapped("", fmt.Sprintf("Suggested for %s: %s", clip(s.Rule, 40), strings.Join(s.Limits, ", ")))
+	t.wrapped("  ", s.Why)
+	for _, n := range s.Notes {
+		t.wrapped("  ", n)
+	}
+	for _, a := range s.Apart {
+		t.wrapped("    ", clip(a.Key, 44)+": "+a.Why)
 	}
 }
 
