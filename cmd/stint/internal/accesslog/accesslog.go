@@ -2,7 +2,21 @@
 // when. Several files are read as one log, in order of time.
 //
 // A line is read in the way its server writes it, or it is counted as unread. Nothing is guessed: what a line
-// does not say is zero in its Entry.
+// does not say is zero in its Entry. So the name of a virtual host ($server_name, %v) is not taken for the host
+// of a request, and an address in X-Forwarded-For is not taken for the client.
+//
+// Forms are
+//
+//	stint, stint-json     the log of stint serve with access: true, whose other lines are counted apart
+//	caddy                 Caddy's JSON
+//	traefik, traefik-json
+//	envoy, istio          their default text; the first has no client
+//	haproxy               option httplog or httpslog, whose times have no zone
+//	alb                   AWS's Application Load Balancer
+//	combined, common      of nginx, Apache and many others; more may follow what combined has
+//	main, vhost_combined  combined with X-Forwarded-For after it, or with a virtual host and a port before it
+//	json, csv             by well-known names, as the variables of nginx and the keys of Istio, or by Options.Fields
+//	template              a format in Options.Format
 package accesslog
 
 import (
@@ -106,7 +120,7 @@ type Options struct {
 	// columns of CSV, as in "time=when,path=url". Left are time, ip, method, request, path, query, host,
 	// status, user, operation, cost, header.NAME and attrs.NAME. Empty: well-known names are used.
 	Fields string
-	// Zone is of times that have none. nil: UTC.
+	// Zone is of times that have none. nil: UTC. In the hour that a zone has twice, it is taken for the first.
 	Zone *time.Location
 	// Disorder is by how much an entry may be older than one before it in its file. 0: 1 minute. Older
 	// entries are left out, and counted by Late. Entries are held that long, up to 262,144 of each file.

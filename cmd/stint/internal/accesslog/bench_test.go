@@ -67,6 +67,42 @@ var benchForms = []struct {
 	}},
 }
 
+// BenchmarkOrder reads one log, whose lines are in order or not, from one file or from several.
+func BenchmarkOrder(b *testing.B) {
+	const n = 100_000
+	inOrder := func(i int, when time.Time) string { return combinedLine(i, when) }
+	for name, paths := range map[string][]string{
+		"in order": {write(b, "a", manyLines(n, inOrder))},
+		"out of order": {write(b, "a", manyLines(n, func(i int, when time.Time) string {
+			return combinedLine(i, when.Add(-time.Duration(i*i%5_000)*time.Millisecond))
+		}))},
+		"four files": {write(b, "a", manyLines(n/4, inOrder)), write(b, "b", manyLines(n/4, inOrder)), write(b, "c", manyLines(n/4, inOrder)), write(b, "d", manyLines(n/4, inOrder))},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if read := drain(b, openLog(b, Options{}, paths...)); read != n {
+					b.Fatal(read)
+				}
+			}
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "lines/s")
+		})
+	}
+}
+
+func drain(b *testing.B, l *Log) (read int) {
+	defer l.Close()
+	for {
+		some, err := l.Next()
+		if err == io.EOF {
+			return read
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		read += len(some)
+	}
+}
+
 func BenchmarkRead(b *testing.B) {
 	const n = 100_000
 	for _, f := range benchForms {
@@ -77,18 +113,7 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportAllocs()
 			read := 0
 			for b.Loop() {
-				l := openLog(b, Options{}, path)
-				for {
-					some, err := l.Next()
-					if err == io.EOF {
-						break
-					}
-					if err != nil {
-						b.Fatal(err)
-					}
-					read += len(some)
-				}
-				l.Close()
+				read += drain(b, openLog(b, Options{}, path))
 			}
 			b.ReportMetric(float64(read)/b.Elapsed().Seconds(), "lines/s")
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(read), "ns/line")

@@ -104,7 +104,8 @@ func (l *Log) Unread() (count int64, first []Unread) { return l.unread, l.firstU
 // Others is how many lines were read so far that are about no request, as other messages of a server.
 func (l *Log) Others() int64 { return l.others }
 
-// Late is how many entries were left out so far, as they are older than Options.Disorder allows.
+// Late is how many entries were left out so far, as they are older than Options.Disorder allows. They are many
+// after a time that is wrong and lies in the future.
 func (l *Log) Late() int64 { return l.late }
 
 // Progress is how many bytes of the files were read so far, and of how many. If they are compressed, so are

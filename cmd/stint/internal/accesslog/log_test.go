@@ -86,7 +86,19 @@ func TestStored(t *testing.T) {
 				pipe(t, gzipped(t, text))
 			}
 			l := openLog(t, Options{}, paths...)
+			shown := make(chan int64)
+			go func() { // as for a person who waits
+				most := int64(0)
+				for range 100 {
+					read, _ := l.Progress()
+					most = max(most, read)
+				}
+				shown <- most
+			}()
 			got := readAll(t, l)
+			if most, read := <-shown, l.read.Load(); most > read {
+				t.Errorf("%d bytes were read, and then %d", most, read)
+			}
 			for i := range got {
 				got[i].File, got[i].Line = 0, want[i].Line // which are others
 			}

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ type source struct {
 	head   *batch   // what is given next; nil: it has not begun, or has ended
 	given  int      // of head
 	free   []*batch
+	toSort []toSort
 	latest int64 // of all entries read
 	passed int64 // entries before it would be out of order
 }
@@ -37,8 +39,8 @@ type source struct {
 // batch is some entries in order of time.
 type batch struct {
 	entries        []Entry
-	headers, attrs []Field // theirs
-	shared         bool    // a later batch has some of its entries
+	headers, attrs []Field // which they, or those of a later batch if it is shared, may have
+	shared         bool
 }
 
 func (b *batch) last() int64 { return b.entries[len(b.entries)-1].At }
@@ -85,8 +87,8 @@ func (s *source) next() int64 {
 
 // advance goes on to the next batch, and reports whether there is one. The entries of the last are no longer used.
 func (s *source) advance() (bool, error) {
-	if s.head != nil && !s.head.shared && len(s.free) < 4 {
-		s.free = append(s.free, s.head)
+	if s.head != nil {
+		s.recycle(s.head)
 	}
 	s.head, s.given = nil, 0
 	for {
@@ -157,7 +159,7 @@ func (s *source) fill() {
 	}
 	b.entries, b.headers, b.attrs = all, d.headers.all, d.attrs.all
 	if len(all) == 0 {
-		s.free = append(s.free, b)
+		s.recycle(b)
 		return
 	}
 	s.held += len(all)
@@ -165,6 +167,16 @@ func (s *source) fill() {
 		b = s.reorder(b)
 	}
 	s.queue = append(s.queue, b)
+}
+
+// recycle takes a batch for the next newBatch. Its entries are no longer used.
+func (s *source) recycle(b *batch) {
+	if b.shared {
+		b.headers, b.attrs, b.shared = nil, nil, false
+	}
+	if b.entries = b.entries[:0]; len(s.free) < 4 {
+		s.free = append(s.free, b)
+	}
 }
 
 func (s *source) newBatch() *batch {
@@ -176,8 +188,8 @@ func (s *source) newBatch() *batch {
 	return &batch{}
 }
 
-// reorder sorts a batch that is about to be queued, together with the entries of the queue that are not
-// older than its first.
+// reorder returns a batch to be queued instead of b: it has the entries of b, and those of the queue that are
+// newer than the oldest of b, in order. Entries of one time stay in the order of their lines.
 func (s *source) reorder(b *batch) *batch {
 	oldest := b.entries[0].At
 	for i := range b.entries {
@@ -187,46 +199,45 @@ func (s *source) reorder(b *batch) *batch {
 	for from > 0 && s.queue[from-1].last() > oldest {
 		from--
 	}
-	all := []Entry(nil)
-	for _, q := range s.queue[from:] { // of the first, some may stay
-		first := sort.Search(len(q.entries), func(i int) bool { return q.entries[i].At > oldest })
-		all = append(all, q.entries[first:]...)
+	all := s.toSort[:0]
+	add := func(entries []Entry) {
+		for i := range entries {
+			all = append(all, toSort{entries[i].At, len(all), &entries[i]})
+		}
+	}
+	newer := s.queue[from:]
+	for i, q := range newer {
+		first := 0
+		if i == 0 { // of which some may stay
+			first = sort.Search(len(q.entries), func(i int) bool { return q.entries[i].At > oldest })
+		}
+		add(q.entries[first:])
 		q.entries, q.shared = q.entries[:first], true
 	}
-	for from < len(s.queue) && len(s.queue[len(s.queue)-1].entries) == 0 {
-		s.queue = s.queue[:len(s.queue)-1]
+	add(b.entries)
+	slices.SortFunc(all, func(a, b toSort) int { return cmp.Or(cmp.Compare(a.at, b.at), a.index-b.index) })
+	sorted := s.newBatch()
+	for i := range all {
+		sorted.entries = append(sorted.entries, *all[i].entry)
 	}
-	if len(all) == 0 {
-		sortEntries(b.entries)
-		return b
+	clear(all)
+	s.toSort = all[:0]
+	b.shared = true
+	s.recycle(b)
+	for i, q := range newer {
+		if i == 0 && len(q.entries) > 0 {
+			from++
+			continue
+		}
+		s.recycle(q)
 	}
-	all = append(all, b.entries...) // b itself is not used again: its header fields are
-	sortEntries(all)
-	return &batch{entries: all, shared: true}
+	s.queue = s.queue[:from]
+	return sorted
 }
 
-// sortEntries sorts by time, and leaves entries of one time in the order of their lines.
-func sortEntries(all []Entry) {
-	type key struct {
-		at    int64
-		index int
-	}
-	keys := make([]key, len(all))
-	for i := range all {
-		keys[i] = key{all[i].At, i}
-	}
-	slices.SortFunc(keys, func(a, b key) int {
-		if a.at != b.at {
-			if a.at < b.at {
-				return -1
-			}
-			return 1
-		}
-		return a.index - b.index
-	})
-	sorted := make([]Entry, len(all))
-	for i, k := range keys {
-		sorted[i] = all[k.index]
-	}
-	copy(all, sorted)
+// toSort is an entry in the order of lines.
+type toSort struct {
+	at    int64
+	index int
+	entry *Entry
 }

@@ -38,9 +38,7 @@ const (
 
 const mostPieces = 64
 
-var (
-	errNoTimeIn = errors.New("the format has no time")
-)
+var errNoTimeIn = errors.New("the format has no time")
 
 // newTemplate makes pieces of variables and the texts around them: there is one text more.
 func newTemplate(vars []variable, texts []string, raw bool) (*template, error) {
