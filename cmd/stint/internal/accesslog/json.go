@@ -22,7 +22,43 @@ type node struct {
 	index   int    // of an item; -1: it is a member
 	field   *field // nil: it only contains others
 	inside  []node
-	anyList bool // inside are items
+	anyList bool           // inside are items
+	byName  map[string]int // members inside; nil: they are few
+}
+
+// few is up to how many names it is faster to compare each than to use a map.
+const few = 12
+
+// find returns the member with a name; nil: it is not wanted.
+func (n *node) find(name string) *node {
+	if n.byName != nil {
+		if i, ok := n.byName[name]; ok {
+			return &n.inside[i]
+		}
+		return nil
+	}
+	for i := range n.inside {
+		if m := &n.inside[i]; m.name == name && m.index < 0 {
+			return m
+		}
+	}
+	return nil
+}
+
+// makeIndex makes byName of the node and those inside, if there are many.
+func (n *node) makeIndex() {
+	for i := range n.inside {
+		n.inside[i].makeIndex()
+	}
+	if len(n.inside) <= few {
+		return
+	}
+	n.byName = map[string]int{}
+	for i := range n.inside {
+		if n.inside[i].index < 0 {
+			n.byName[n.inside[i].name] = i
+		}
+	}
 }
 
 var errJSON = errors.New("it is not a JSON object")
@@ -84,6 +120,7 @@ func compilePaths(keys map[string]field) (root node, err error) {
 		f := f
 		at.field = &f
 	}
+	root.makeIndex()
 	return root, nil
 }
 
@@ -129,10 +166,8 @@ func (j *jsonReader) object(s *scanner, n *node, d *draft) error {
 		}
 		s.at++
 		name = unescape(name)
-		for i := range n.inside {
-			if m := &n.inside[i]; m.name == name && m.index < 0 {
-				return j.value(s, m, d)
-			}
+		if m := n.find(name); m != nil {
+			return j.value(s, m, d)
 		}
 		if j.beginning != "" && n == &j.root {
 			if of, ok := strings.CutPrefix(name, j.beginning); ok && of != "" {
