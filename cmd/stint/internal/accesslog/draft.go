@@ -30,7 +30,7 @@ const (
 	operation      // of a check
 	cost           // of a check
 	header         // named
-	anyHeader      // a header field whose name is the rest of the key
+	anyHeader      // all header fields, by their names
 	attr           // named
 	required       // must be one text, or the line is no request
 	stintPath      // as the gateway of Stint logs it
@@ -66,7 +66,7 @@ type draft struct {
 
 	path, query                    string
 	time, end, took                int64
-	timeRank, clientRank, hostRank uint8 // plus 1; 0: not there yet
+	timeRank, clientRank, hostRank uint8 // of what is there
 	hasTime, hasEnd, endIsFine     bool
 	isRequest                      bool // by the text that is required
 	asked                          bool // there was a request, or an operation

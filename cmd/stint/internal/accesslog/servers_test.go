@@ -64,6 +64,7 @@ http {
 	{
 		binary: "haproxy",
 		conf: `global
+	nbthread 1
 	log stdout format raw local0
 defaults
 	mode http
