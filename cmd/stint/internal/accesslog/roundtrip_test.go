@@ -185,7 +185,7 @@ func TestRoundTrip(t *testing.T) {
 	} {
 		t.Run(form.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, 7))
-			for range 3000 {
+			for range 1000 {
 				e := wanted(r)
 				first := ""
 				if e.Line = 1; form.name == "CSV" {
@@ -237,7 +237,7 @@ func TestUnescaped(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, reader, read, unread := rand.New(rand.NewPCG(8, 8)), candidates[0].of(""), 0, 0
-			for range 10_000 {
+			for range 4000 {
 				e := wanted(r)
 				e.Host, e.User = "shop.example", ""
 				line := form.line(e)
