@@ -104,7 +104,7 @@ func (s *study) suggestion() Suggestion {
 	j.Limits, j.Untouched, j.Share, j.Why = found.Texts(), found.Untouched, found.Share, found.Why
 	j.Notes = append(j.Notes, found.Notes...)
 	for _, a := range found.Apart {
-		j.Apart = append(j.Apart, Apart{rules.Key(a.Key).String(), a.String()})
+		j.Apart = append(j.Apart, Apart{rules.Key(a.Key).String(), a.Why()})
 	}
 	for _, w := range found.Windows {
 		window := Window{Seconds: w.Period.Seconds(), Needed: w.Needed, Knee: w.Knee, Curve: [][2]int64{}}

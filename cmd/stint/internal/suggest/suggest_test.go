@@ -99,7 +99,7 @@ func TestCrawler(t *testing.T) {
 	if !strings.Contains(got.Why, "set apart: 1 key with 28.6% of the units") {
 		t.Errorf("why: %s", got.Why)
 	}
-	if why := got.Apart[0].String(); why != "crawler: 3,000 in 24h, 400 times the mean of the others" {
+	if why := got.Apart[0].Why(); why != "3,000 in 24h, 400 times the mean of the others" {
 		t.Errorf("crawler: %s", why)
 	}
 }

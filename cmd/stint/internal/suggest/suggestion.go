@@ -95,9 +95,9 @@ type Apart struct {
 	Times  float64
 }
 
-// String says why the key is set apart.
-func (a Apart) String() string {
-	return fmt.Sprintf("%s: %s in %s, %.0f times the mean of the others", a.Key, number(a.Peak), limittext.Duration(a.Period), a.Times)
+// Why says why the key is set apart.
+func (a Apart) Why() string {
+	return fmt.Sprintf("%s in %s, %.0f times the mean of the others", number(a.Peak), limittext.Duration(a.Period), a.Times)
 }
 
 // findings are what the Suggestion is made of.
