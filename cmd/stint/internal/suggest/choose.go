@@ -61,13 +61,26 @@ func (l Limit) admits(w int) float64 {
 	return float64(l.Amount) * math.Ceil(times)
 }
 
-// untouched reports whether a limit would never have refused a key on the days that count. It
-// may say no where a replay says yes.
+// untouched reports whether a limit would never have refused a key outside an incident. It may
+// say no where a replay says yes.
 func (l Limit) untouched(k *keyPeaks) bool {
 	if l.Algorithm == stint.TokenBucket {
 		return k.burst(float64(l.Amount)/float64(l.Period)) <= float64(l.Burst)
 	}
-	return k[l.window] <= float32(l.Amount)
+	units := k[l.window]
+	if units > exact {
+		units *= float32(parts) / (parts - 1) // its highest peak may be as much above
+	}
+	return units <= float32(l.Amount)
+}
+
+// raised is a limit that admits about 5% more.
+func (l Limit) raised() Limit {
+	l.Amount = roundUp(float64(l.Amount) * 1.04)
+	if l.Burst > 0 {
+		l.Burst = roundUp(float64(l.Burst) * 1.04)
+	}
+	return l
 }
 
 // burst is a bound of how many units a token bucket must hold at once so that it never refuses the

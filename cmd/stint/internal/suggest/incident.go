@@ -2,6 +2,7 @@ package suggest
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -52,8 +53,8 @@ func leaders(keys []*key, w int, number float64) (runs []hours) {
 			n++
 		}
 	}
-	for day, l := range led {
-		if float64(l) >= mostLed*float64(n) {
+	for _, day := range slices.Sorted(maps.Keys(led)) {
+		if float64(led[day]) >= mostLed*float64(n) {
 			runs = append(runs, hours{day * 24, (day + 1) * 24})
 			if float64(led[day+1]) >= mostLed*float64(n) {
 				runs = append(runs, hours{day * 24, (day + 2) * 24})
@@ -136,7 +137,7 @@ func (h hours) restOf(w int, keys []*key, days int) float64 {
 		return h.rest(days)
 	}
 	keys = slices.Clone(keys)
-	slices.SortFunc(keys, func(a, b *key) int { return cmp.Compare(b.highest(w, h), a.highest(w, h)) })
+	slices.SortStableFunc(keys, func(a, b *key) int { return cmp.Compare(b.highest(w, h), a.highest(w, h)) })
 	keys = keys[:(len(keys)+19)/20]
 	met := 0
 	for _, k := range keys {

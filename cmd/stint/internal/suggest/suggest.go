@@ -14,6 +14,7 @@ package suggest
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -133,6 +134,9 @@ func (s *Study) Suggest() (Suggestion, error) {
 	during := incidentOf(usual, share, s.days())
 	counting, apart := setApart(keys, during)
 	f := findings{study: s, people: peaksOf(counting, during), apart: apart, during: during, counting: counting}
+	if len(f.people) < fewestKeys {
+		return Suggestion{}, ErrFewKeys
+	}
 	f.share = supported(s.options.untouched(), len(f.people))
 	return f.suggestion()
 }
@@ -140,11 +144,12 @@ func (s *Study) Suggest() (Suggestion, error) {
 // days is how many days the log touches.
 func (s *Study) days() int { return int(s.last/perDay) + 1 }
 
-// states are copies of all keys, as if their newest day had ended.
+// states are copies of all keys, as if their newest day had ended. Their order is the same in every
+// run, so that the suggestion is, too.
 func (s *Study) states() []*key {
 	all := make([]*key, 0, len(s.keys))
-	for _, e := range s.keys {
-		k := e.state()
+	for _, hash := range slices.Sorted(maps.Keys(s.keys)) {
+		k := s.keys[hash].state()
 		k.fold()
 		all = append(all, &k)
 	}

@@ -3,6 +3,7 @@ package suggest
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,36 @@ func TestCrawler(t *testing.T) {
 	}
 }
 
+// TestIncident has keys that make three requests each day at 10:20, and on the third day thirty.
+func TestIncident(t *testing.T) {
+	s := New(Options{Untouched: 0.95})
+	for d := range 6 {
+		n := int64(3)
+		if d == 2 {
+			n = 30
+		}
+		for k := range 200 {
+			s.Observe(nameOf(k), monday+int64(d)*perDay+(10*3600+1200)*second+int64(k)*second, n)
+		}
+	}
+	got, err := s.Suggest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range got.Windows[:5] {
+		if w.Needed != 3 {
+			t.Errorf("%v: %d, want 3", w.Period, w.Needed)
+		}
+	}
+	from, to := time.Date(2026, 9, 30, 9, 0, 0, 0, time.UTC), time.Date(2026, 9, 30, 12, 0, 0, 0, time.UTC)
+	if !got.ApartFrom.Equal(from) || !got.ApartTo.Equal(to) {
+		t.Errorf("apart from %v to %v, want %v to %v", got.ApartFrom, got.ApartTo, from, to)
+	}
+	if !strings.Contains(got.Why, "set apart: what was from 2026-09-30 09:00 to 2026-09-30 12:00 UTC") {
+		t.Errorf("why: %s", got.Why)
+	}
+}
+
 // TestTooLittle says what a log cannot tell.
 func TestTooLittle(t *testing.T) {
 	s := New(Options{})
@@ -165,11 +196,8 @@ func TestSample(t *testing.T) {
 			t.Errorf("%v of the sample have the peak %d, want a tenth", peaks[p]/n, p)
 		}
 	}
-	again := study()
-	for hash := range s.keys {
-		if _, ok := again.keys[hash]; !ok {
-			t.Fatal("the sample is another")
-		}
+	if again, err := study().Suggest(); err != nil || !reflect.DeepEqual(got, again) {
+		t.Errorf("%v, then %v: the sample is another", got, again)
 	}
 }
 

@@ -20,6 +20,9 @@ type Suggestion struct {
 	// Untouched is the share of keys that no limit would have refused, by their peaks. Like all
 	// numbers here, it leaves out the keys and hours that are set apart.
 	Untouched float64
+	// Raised reports that the limits have more than the margin, so that together they leave
+	// the share untouched.
+	Raised bool
 	// Keys and Requests are how many the log has. Keys is an estimate if Sampled.
 	Keys, Requests int64
 	Sampled        bool
@@ -132,7 +135,7 @@ func (f *findings) suggestion() (Suggestion, error) {
 	if len(s.Limits) == 0 {
 		return Suggestion{}, ErrLarge
 	}
-	s.Untouched = f.untouched(s.Limits)
+	f.raise(&s)
 	s.Why = f.why(&s)
 	s.Notes = f.notes(&s)
 	return s, nil
@@ -167,6 +170,22 @@ func (f *findings) candidates(all []Window, amounts [windows]float64) (limits []
 		_, err := l.Limit()
 		return err != nil // too large
 	})
+}
+
+// raise raises the limits until together they leave the wished share of keys untouched. Each
+// leaves it, but they may touch different keys. It gives up at twice the amounts.
+func (f *findings) raise(s *Suggestion) {
+	limits := slices.Clone(s.Limits)
+	for range 15 {
+		if s.Untouched = f.untouched(s.Limits); s.Untouched >= s.Share {
+			return
+		}
+		for i, l := range s.Limits {
+			s.Limits[i] = l.raised()
+		}
+		s.Raised = true
+	}
+	s.Limits, s.Raised, s.Untouched = limits, false, f.untouched(limits)
 }
 
 func (f *findings) untouched(limits []Limit) float64 {

@@ -68,6 +68,9 @@ func (f *findings) notes(s *Suggestion) (notes []string) {
 	} else if f.study.days() < fewestDays {
 		note("The log has too few days to recognize one with an incident.")
 	}
+	if s.Raised {
+		note("Two limits touch more keys than one: they are higher than by the margin, so that together they leave %s untouched.", percent(s.Share))
+	}
 	if s.Untouched < s.Share {
 		note("Taken together, the limits leave only %s of the keys untouched.", percent(s.Untouched))
 	}
