@@ -3,6 +3,7 @@ package suggest
 import (
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 )
 
 // spent is a request for the slow model.
@@ -81,6 +82,12 @@ func TestPeaksOfDays(t *testing.T) {
 	}
 	if got := k.highest(windows-1, hours{31, 40}); got != 9 {
 		t.Errorf("a day without hours in which nothing was: %v, want 13", got)
+	}
+}
+
+func TestKeyIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(key{}); size > 496 {
+		t.Errorf("a key takes %d bytes", size)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// maxKeys bounds the keys that a Study remembers, and so its memory: to about 110 MB.
+// maxKeys bounds the keys that a Study remembers, and so its memory: to about 120 MB.
 const maxKeys = 200_000
 
 // entry is what a Study knows about a key. A key that came once has no state of its own,

@@ -4,12 +4,22 @@
 //
 // The peak of a key in a window, such as 1m, is the most units that its requests cost in any
 // window of that length. The wished number for the window is the smallest that is not below the
-// peaks of the wished share of the keys, such as 99.9%. Only keys and days count that are what
-// the limit should leave untouched: not a crawler, not those that attack, and not the day on
-// which an incident made all clients repeat their requests. They are set apart, and named.
+// peaks of the wished share of the keys, such as 99.9%. Its keys and hours are only those that the
+// limit should leave untouched: no crawler, nobody who attacks, and no incident during which clients
+// repeat their requests. These are set apart, and named.
 //
-// From the numbers of the six windows, Suggest takes the one or two limits that admit least
-// beyond them: what is above is the margin.
+// From the numbers of the six windows, the Suggestion takes the one or two limits that admit least
+// beyond them. Its margin is for what the log does not show: other days, and a sliding_window that
+// counts a little more than its period. That may not suffice for clients that send a batch at the same
+// minute of each hour: a sliding_window of 1h can count much of the batch before, too.
+//
+// # What it cannot know
+//
+// A log does not say who is a customer. Keys are set apart because they are few, far above the mean
+// of the others, and separated from them by a gap. A few customers who use very much more than
+// the others look the same, and those who attack but use no more than the busiest customers look
+// like these. What a key would have used during an incident is not in the log, either: then the
+// number is estimated from the other hours.
 package suggest
 
 import (
