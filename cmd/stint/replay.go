@@ -34,9 +34,13 @@ others, --format is the log_format or LogFormat as it stands in the server's con
 --fields says where the fields of JSON lines or columns are.
 
 A rule that reads what the log lacks, such as a body or a header, is not replayed: what it would
-decide could only be guessed. It is named.`,
+decide could only be guessed. It is named.
+
+With --suggest, it also prints limits that would leave most keys untouched, whatever the rules'
+limits are. Keys far apart from all others, such as crawlers, do not count, and are named.`,
 		Example: `  stint replay --rules new.yaml access.log
   stint replay --rules new.yaml --against old.yaml /var/log/nginx
+  stint replay --rules stint.yaml --suggest login --untouched 99% access.log
   stint replay --rules new.yaml --format '$remote_addr [$time_local] "$request" $status' access.log
   stint replay --rules new.yaml --fields time=$.ts,ip=$.remote,path=$.uri app.jsonl`,
 		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),

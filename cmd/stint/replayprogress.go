@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/stintdev/stint/cmd/stint/internal/accesslog"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // progress shows on a terminal how much of a log is read.
@@ -56,7 +57,7 @@ func (p *progress) stop() {
 func (p *progress) line(read, total int64, took time.Duration) string {
 	n := p.requests.Load()
 	rate := float64(n) / took.Seconds()
-	text := fmt.Sprintf("%d requests, %.0f a second", n, rate)
+	text := spelling.SeveralGrouped(n, "request") + ", " + spelling.Grouped(int64(rate)) + " a second"
 	if total > 0 && read > 0 && read <= total {
 		left := time.Duration(float64(took) * float64(total-read) / float64(read))
 		text += fmt.Sprintf(", %d%%, %s left", 100*read/total, left.Round(time.Second))

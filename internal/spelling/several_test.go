@@ -21,3 +21,14 @@ func TestSeveral(t *testing.T) {
 		}
 	}
 }
+
+func TestGrouped(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 7: "7", -7: "-7", 999: "999", -999: "-999", 1000: "1,000", -1000: "-1,000", 123456: "123,456", 1234567: "1,234,567"} {
+		if got := spelling.Grouped(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+	if got := spelling.SeveralGrouped(1200, "entry") + ", " + spelling.SeveralGrouped(1, "entry"); got != "1,200 entries, 1 entry" {
+		t.Error(got)
+	}
+}

@@ -55,7 +55,7 @@ const layout = "2006-01-02 15:04:05"
 
 func (t *writer) facts(p *Report) {
 	t.files(&p.Log)
-	t.line("%s requests, %s to %s UTC", number(p.Requests), p.From.Format(layout), p.To.Format(layout))
+	t.line("%s requests, %s to %s UTC", spelling.Grouped(p.Requests), p.From.Format(layout), p.To.Format(layout))
 	for _, n := range p.NotReplayed {
 		what := "rule " + n.Rule
 		if n.Rule == "" {
@@ -78,13 +78,13 @@ func (t *writer) files(l *Log) {
 		t.wrapped("", clip(f.Path, 200)+": "+clip(what, 200))
 	}
 	if l.Unread > 0 {
-		t.line("%s could not be read:", spelling.Several(l.Unread, "line"))
+		t.line("%s could not be read:", spelling.SeveralGrouped(l.Unread, "line"))
 		for _, u := range l.FirstUnread {
 			t.wrapped("  ", fmt.Sprintf("%s:%d: %s", clip(u.File, 200), u.Line, clip(u.Why, 200)))
 		}
 	}
 	if l.Late > 0 {
-		t.line("%s came too late to be replayed in order: see --disorder", spelling.Several(l.Late, "request"))
+		t.line("%s came too late to be replayed in order: see --disorder", spelling.SeveralGrouped(l.Late, "request"))
 	}
 	if l.Interrupted {
 		t.line("Interrupted: this is what was read until then.")
@@ -97,7 +97,7 @@ func (t *writer) table(p *Report) {
 	t.line("")
 	t.line(columns, "", "requests", "refused", "keys", "refused")
 	row := func(name string, requests, refused, keys, refusedKeys int64) {
-		t.line(columns, clip(name, 22), number(requests), amount(refused, requests), number(keys), amount(refusedKeys, keys))
+		t.line(columns, clip(name, 22), spelling.Grouped(requests), amount(refused, requests), spelling.Grouped(keys), amount(refusedKeys, keys))
 	}
 	for i := range p.ByRule {
 		r := &p.ByRule[i]
@@ -107,7 +107,7 @@ func (t *writer) table(p *Report) {
 	if a := p.Against; a != nil {
 		row("old rules, by client", p.Requests, a.Refused, a.Clients, a.RefusedClients)
 		t.line("")
-		t.line("Against %s: %s newly refused, %s newly passed", a.File, number(p.NewlyRefused), number(p.NewlyPassed))
+		t.line("Against %s: %s newly refused, %s newly passed", a.File, spelling.Grouped(p.NewlyRefused), spelling.Grouped(p.NewlyPassed))
 	}
 }
 
@@ -116,7 +116,7 @@ func amount(n, all int64) string {
 	if n == 0 {
 		return "0"
 	}
-	return number(n) + " " + strings.TrimPrefix(share(n, all), "under ")
+	return spelling.Grouped(n) + " " + strings.TrimPrefix(share(n, all), "under ")
 }
 
 func (t *writer) rule(r *Rule) {
@@ -127,18 +127,18 @@ func (t *writer) rule(r *Rule) {
 		return
 	}
 	if r.Bans > 0 {
-		t.line("  %s", spelling.Several(r.Bans, "ban"))
+		t.line("  %s", spelling.SeveralGrouped(r.Bans, "ban"))
 	}
 	if h := r.worst(); h.Refused > 0 {
-		t.line("  most in the hour from %s UTC: %s of %s", h.From.Format(layout[:16]), number(h.Refused), number(h.Requests))
+		t.line("  most in the hour from %s UTC: %s of %s", h.From.Format(layout[:16]), spelling.Grouped(h.Refused), spelling.Grouped(h.Requests))
 	}
 	t.line("  refused most:")
 	for _, k := range r.MostRefused {
 		of := ""
 		if k.Requests > 0 {
-			of = " of " + number(k.Requests)
+			of = " of " + spelling.Grouped(k.Requests)
 		}
-		t.line("    %-44s %s%s", clip(k.Key.String(), 44), number(k.Refused), of)
+		t.line("    %-44s %s%s", clip(k.Key.String(), 44), spelling.Grouped(k.Refused), of)
 	}
 	if len(r.Best) == 0 {
 		return
@@ -149,7 +149,7 @@ func (t *writer) rule(r *Rule) {
 		if c.SignedIn {
 			signedIn = ", signed in"
 		}
-		t.line("    %-36s %s refused, %s passed%s", clip(c.Client, 36), number(c.Refused), number(c.Passed), signedIn)
+		t.line("    %-36s %s refused, %s passed%s", clip(c.Client, 36), spelling.Grouped(c.Refused), spelling.Grouped(c.Passed), signedIn)
 	}
 }
 
@@ -165,7 +165,7 @@ func (t *writer) suggestion(s *Suggestion) {
 		t.wrapped("  ", n)
 	}
 	for _, a := range s.Apart {
-		t.wrapped("    ", clip(a.Key, 44)+": "+a.Why)
+		t.wrapped("    ", a.Why+": "+clip(a.Key, 44))
 	}
 }
 

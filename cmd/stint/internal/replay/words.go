@@ -29,15 +29,6 @@ func share(n, all int64) string {
 	return strconv.FormatFloat(p, 'f', 2, 64) + "%"
 }
 
-// number is n with commas: 1,204,331.
-func number(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
 // Judgements draw lines at these shares.
 const (
 	manyKeys = 0.05 // so many refused keys are no few abusers
@@ -58,7 +49,7 @@ func (r *Rule) judge() string {
 	case r.Refused == 0:
 		return fmt.Sprintf("It %s nothing: no key reaches a limit.", refuses)
 	case r.Keys < fewestKeys:
-		return fmt.Sprintf("It %s %s of only %s at least once: too few to judge by.", refuses, number(r.RefusedKeys), spelling.Several(r.Keys, "key"))
+		return fmt.Sprintf("It %s %s of only %s at least once: too few to judge by.", refuses, spelling.Grouped(r.RefusedKeys), spelling.SeveralGrouped(r.Keys, "key"))
 	case keys >= manyKeys && len(r.Best) > 0:
 		return fmt.Sprintf("It is probably too strict: it %s %s of the keys at least once, also of clients whose other requests all passed.", refuses, share(r.RefusedKeys, r.Keys))
 	case keys >= manyKeys:
@@ -84,10 +75,10 @@ func (p *Report) judge() string {
 		fmt.Fprintf(&b, "These rules refuse %s of the requests, of %s of the clients", share(p.Rules.Refused, p.Requests), share(p.Rules.RefusedClients, p.Rules.Clients))
 	}
 	if p.Against != nil {
-		fmt.Fprintf(&b, "; %s newly refused, and %s newly passed", number(p.NewlyRefused), number(p.NewlyPassed))
+		fmt.Fprintf(&b, "; %s newly refused, and %s newly passed", spelling.Grouped(p.NewlyRefused), spelling.Grouped(p.NewlyPassed))
 	}
 	if n := len(p.NotReplayed); n > 0 {
-		fmt.Fprintf(&b, "; %s not replayed", spelling.Several(n, "rule"))
+		fmt.Fprintf(&b, "; %s not replayed", spelling.SeveralGrouped(n, "rule"))
 	}
 	return b.String() + "."
 }
@@ -99,12 +90,12 @@ func (r *Replay) notes(p *Report) {
 		add("Refused clients are replayed as they came: they neither give up nor repeat.")
 	}
 	if r.peers > 0 {
-		add("%s came from a trusted proxy, and the log has no other address: they count for the proxy.", spelling.Several(r.peers, "request"))
+		add("%s came from a trusted proxy, and the log has no other address: they count for the proxy.", spelling.SeveralGrouped(r.peers, "request"))
 	}
 	if p.Rules.Sampled {
-		add("There are more than %s clients: shares of them are of a sample.", number(mostKept))
+		add("There are more than %s clients: shares of them are of a sample.", spelling.Grouped(mostKept))
 	}
 	if n := p.Rules.Outcomes[malformed]; n > 0 {
-		add("%s would be answered with 400, before any rule: they are malformed, or servers read them in different ways.", spelling.Several(n, "request"))
+		add("%s would be answered with 400, before any rule: they are malformed, or servers read them in different ways.", spelling.SeveralGrouped(n, "request"))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // Suggestion is what a Study suggests, and why.
@@ -100,7 +101,7 @@ type Apart struct {
 
 // Why says why the key is set apart.
 func (a Apart) Why() string {
-	return fmt.Sprintf("%s in %s, %.0f times the mean of the others", number(a.Peak), limittext.Duration(a.Period), a.Times)
+	return fmt.Sprintf("%s in %s, %.0f times the mean of the others", spelling.Grouped(a.Peak), limittext.Duration(a.Period), a.Times)
 }
 
 // findings are what the Suggestion is made of.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 const clock = "2006-01-02 15:04"
@@ -17,19 +18,19 @@ const clock = "2006-01-02 15:04"
 func (f *findings) why(s *Suggestion) string {
 	var used []string
 	for _, l := range s.Limits {
-		t := fmt.Sprintf("%s in any %s", number(l.Needed), limittext.Duration(l.Period))
+		t := fmt.Sprintf("%s in any %s", spelling.Grouped(l.Needed), limittext.Duration(l.Period))
 		if l.Algorithm == stint.TokenBucket {
-			t += fmt.Sprintf(" and %s in a burst above that rate", number(l.NeededBurst))
+			t += fmt.Sprintf(" and %s in a burst above that rate", spelling.Grouped(l.NeededBurst))
 		}
 		used = append(used, t)
 	}
-	text := fmt.Sprintf("%s of %s keys never used more than %s", percent(s.Share), number(int64(len(f.people))<<f.study.level), strings.Join(used, ", or "))
+	text := fmt.Sprintf("%s of %s keys never used more than %s", percent(s.Share), spelling.Grouped(int64(len(f.people))<<f.study.level), strings.Join(used, ", or "))
 	if m := f.study.options.margin(); m > 0 {
 		text += fmt.Sprintf(", and the limit has a margin of %s, rounded up", percent(m))
 	}
 	var apart []string
 	if s.ApartKeys > 0 {
-		apart = append(apart, fmt.Sprintf("%s with %s of the units", count(s.ApartKeys, "key"), percent(math.Round(s.ApartShare*1000)/1000)))
+		apart = append(apart, fmt.Sprintf("%s with %s of the units", spelling.SeveralGrouped(s.ApartKeys, "key"), percent(math.Round(s.ApartShare*1000)/1000)))
 	}
 	if !s.ApartTo.IsZero() {
 		apart = append(apart, fmt.Sprintf("what was from %s to %s UTC", s.ApartFrom.Format(clock), s.ApartTo.Format(clock)))
@@ -44,8 +45,8 @@ func (f *findings) why(s *Suggestion) string {
 func (f *findings) notes(s *Suggestion) (notes []string) {
 	note := func(format string, a ...any) { notes = append(notes, fmt.Sprintf(format, a...)) }
 	if wished := f.study.options.untouched(); s.Share < wished {
-		note("%s cannot tell %s, which needs %s: the numbers are for %s.", count(len(f.people), "key"),
-			percent(wished), number(keysFor(wished)), percent(s.Share))
+		note("%s cannot tell %s, which needs %s: the numbers are for %s.", spelling.SeveralGrouped(len(f.people), "key"),
+			percent(wished), spelling.Grouped(keysFor(wished)), percent(s.Share))
 	}
 	if n := len(s.Windows); n < windows {
 		note("The log is too short for windows of %s and longer: they need one twice as long.", limittext.Duration(periods[n]))
@@ -56,7 +57,7 @@ func (f *findings) notes(s *Suggestion) (notes []string) {
 		note("The log is shorter than a week, and may miss the busiest days.")
 	}
 	if s.Sampled {
-		note("Of about %s keys, a sample of %s was measured.", number(s.Keys), number(int64(len(f.study.keys))))
+		note("Of about %s keys, a sample of %s was measured.", spelling.Grouped(s.Keys), spelling.Grouped(int64(len(f.study.keys))))
 	}
 	if s.ApartKeys == 0 {
 		note("No crawler and nobody who attacks was recognized.")
@@ -93,20 +94,4 @@ func keysFor(share float64) int64 {
 
 func percent(share float64) string {
 	return strconv.FormatFloat(float64(int64(share*1e6+0.5))/1e4, 'f', -1, 64) + "%"
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return number(int64(n)) + " " + noun + "s"
-}
-
-// number writes 1234567 as 1,234,567.
-func number(n int64) string {
-	t := strconv.FormatInt(n, 10)
-	for i := len(t) - 3; i > 0; i -= 3 {
-		t = t[:i] + "," + t[i:]
-	}
-	return t
 }
