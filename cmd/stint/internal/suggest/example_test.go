@@ -26,7 +26,7 @@ func Example() {
 	fmt.Println(found.Texts())
 	fmt.Println(found.Why)
 	for _, key := range found.Apart {
-		fmt.Println(key)
+		fmt.Println(key.Key+":", key.Why())
 	}
 	// Output:
 	// [3 per 10m sliding_window 5 per 1h sliding_window]
