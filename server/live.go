@@ -9,7 +9,7 @@ import (
 // newLive returns the live numbers of this server.
 func newLive(s *Server, c *Config) *live.Live {
 	o := live.Options{
-		ID: s.id, Host: hostname(), Program: c.Program, Count: s.watch.Metrics.Counts(s.watch.Current), State: s.liveState,
+		ID: s.id, Host: hostname(), Program: c.Program, Count: s.watch.Metrics.Counts(), InForce: s.watch.Metrics.HasRule, State: s.liveState,
 		Failed: func(err error) {
 			s.watch.Sampled.Failure("the fleet's live numbers cannot be exchanged; this instance shows its own", err)
 		},

@@ -155,12 +155,14 @@ func (c *Counts) byRules() {
 	}
 }
 
-// keep drops rules that are not in of.
-func (c *Counts) keep(of map[string]RuleCounts) {
-	maps.DeleteFunc(c.Rules, func(name string, _ RuleCounts) bool {
-		_, has := of[name]
-		return !has
-	})
+// keep drops rules of which has is false.
+func (c *Counts) keep(has func(rule string) bool) {
+	maps.DeleteFunc(c.Rules, func(name string, _ RuleCounts) bool { return !has(name) })
+}
+
+// in is for keep.
+func in(rules map[string]RuleCounts) func(rule string) bool {
+	return func(rule string) bool { _, has := rules[rule]; return has }
 }
 
 // gauges are present numbers, by rule. They are not negative.

@@ -110,7 +110,7 @@ func (l *Live) refresh() {
 
 // ruleNow is how busy a rule is; nil: no rule in force has that name. The lock is held.
 func (l *Live) ruleNow(name string) *adminapi.RuleRates {
-	if _, has := l.read.Rules[name]; !has {
+	if !l.has(name) {
 		return nil
 	}
 	c, now := l.now.sum.Rules[name], adminapi.Rates{}

@@ -177,7 +177,7 @@ func (l *Live) saw(s *sum) {
 	// If another instance adds up now, it continues from the sum that it has read, which may be older.
 	grown := increase(&s.Counters, &before.Counters, before.By == s.By)
 	l.took(growth{grown, over}, fleetWindow)
-	l.all.keep(s.Counters.Rules)
+	l.all.keep(in(s.Counters.Rules))
 }
 
 // exchange is an instance's part in the exchange of reports. Not safe for concurrent use.
@@ -251,7 +251,7 @@ func (x *exchange) report(ctx context.Context) error {
 		return nil
 	}
 	// Removed rules are dropped only now, so that one that comes back continues from its reported counts.
-	x.own.keep(x.read.Rules)
+	x.own.keep(x.has)
 	r, own, holds := x.reportNow(), x.own.clone(), x.state.Holds
 	x.mu.Unlock()
 	if err := x.Reports.Report(ctx, partsName, x.ID, encode(r), reportKeep); err != nil {
@@ -414,6 +414,6 @@ func (c *collector) present(now time.Time, left int64) *sum {
 	if b := c.before; b != nil && now.Before(c.until) && s.Instances < b.Instances-left {
 		s.Instances, s.Bans = b.Instances-left, max(s.Bans, b.Bans)
 	}
-	c.total.keep(inForce)
+	c.total.keep(in(inForce))
 	return s
 }

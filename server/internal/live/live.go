@@ -20,9 +20,11 @@ type Options struct {
 	// ID names this instance in reports. Host is the name of the machine, Program the name
 	// and version of the program.
 	ID, Host, Program string
-	// Count reads the counters of this instance. Rules has each rule in force, and Outcomes
-	// only the requests that no rule decided. It is not called concurrently.
+	// Count reads the counters of this instance. Rules has each rule in force that has counted something, and
+	// Outcomes only the requests that no rule decided. It is not called concurrently.
 	Count func() *Counts
+	// InForce reports whether a rule is in force.
+	InForce func(rule string) bool
 	// State reads the rest. It must not wait for the store.
 	State func() State
 	// Reports are the fleet's. nil: this instance is alone.
@@ -150,15 +152,21 @@ func (l *Live) step() {
 	l.read, l.readAt, l.state = read, now, l.State()
 	l.own.add(grown)
 	if l.Reports == nil {
-		l.own.keep(read.Rules)
+		l.own.keep(l.has)
 	}
 	l.ownNow.add(growth{grown, now.Sub(since)}, fleetWindow)
 	if !l.inFleet() {
 		l.took(growth{grown, now.Sub(since)}, tick)
-		l.all.keep(read.Rules)
+		l.all.keep(l.has)
 	}
 	// So an instance that is idle, or waits for the fleet's numbers, has no gaps in its series.
 	l.series.begin(now)
+}
+
+// has reports whether a rule is in force, or was so at the last step but one. The lock is held.
+func (l *Live) has(rule string) bool {
+	_, read := l.read.Rules[rule]
+	return read || l.InForce(rule)
 }
 
 // took adds the growth since the last numbers. The lock is held.

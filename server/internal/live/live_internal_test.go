@@ -32,6 +32,11 @@ func start(id string, shared reports.Reports) *instance {
 	i.state = State{Decides: "store", Instances: 1, Version: "v1"}
 	i.Live = New(Options{ID: id, Host: "host-" + id, Program: "stint", Reports: shared,
 		Count: func() *Counts { i.mu.Lock(); defer i.mu.Unlock(); return i.counts.clone() },
+		InForce: func(rule string) bool {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			return in(i.counts.Rules)(rule)
+		},
 		State: func() State { i.mu.Lock(); defer i.mu.Unlock(); return i.state },
 	})
 	ctx, stop := context.WithCancel(context.Background())

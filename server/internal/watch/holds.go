@@ -3,9 +3,6 @@ package watch
 import (
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/rules"
@@ -13,48 +10,17 @@ import (
 
 // holdCounters are the counters of a rule with held limits. A nil holdCounters counts nothing.
 type holdCounters struct {
-	now                              prometheus.Gauge
-	settled, givenBack, lost         prometheus.Counter
-	notFound                         prometheus.Counter // when a caller of the check API settled
-	unitsHeld, unitsUsed, unitsAbove prometheus.Counter
-	unknown                          prometheus.Counter
+	series *holdSeries
 
 	// Of responses that are not errors: whether one reported its request's cost, and how many did not.
 	read   atomic.Bool
 	unread atomic.Int64
 }
 
-var (
-	holdResults = [...]string{"settled", "given_back", "lost", "unknown"}
-	unitKinds   = [...]string{"held", "used", "excess"}
-)
-
-func (m *Metrics) holdsOf(r *rules.Rule) *holdCounters {
-	ended := func(i int) prometheus.Counter { return m.holdsEnded.WithLabelValues(r.Name, holdResults[i]) }
-	units := func(i int) prometheus.Counter { return m.holdUnits.WithLabelValues(r.Name, unitKinds[i]) }
-	return &holdCounters{
-		now:     m.holds.WithLabelValues(r.Name),
-		settled: ended(0), givenBack: ended(1), lost: ended(2), notFound: ended(3),
-		unitsHeld: units(0), unitsUsed: units(1), unitsAbove: units(2),
-		unknown: m.costsUnknown.WithLabelValues(r.Name),
-	}
-}
-
-func (m *Metrics) forgetHolds(rule string) {
-	m.holds.DeleteLabelValues(rule)
-	for _, result := range holdResults {
-		m.holdsEnded.DeleteLabelValues(rule, result)
-	}
-	for _, kind := range unitKinds {
-		m.holdUnits.DeleteLabelValues(rule, kind)
-	}
-	m.costsUnknown.DeleteLabelValues(rule)
-}
-
 // begun counts a request that holds something.
 func (c *holdCounters) begun() {
 	if c != nil {
-		c.now.Inc()
+		c.series[holdsNow].Add(1)
 	}
 }
 
@@ -63,14 +29,14 @@ func (c *holdCounters) ended(tookPlace, lost bool) {
 	if c == nil {
 		return
 	}
-	c.now.Dec()
+	c.series[holdsNow].Add(-1)
 	switch {
 	case lost:
-		c.lost.Inc()
+		c.series[holdsLost].Add(1)
 	case tookPlace:
-		c.settled.Inc()
+		c.series[holdsSettled].Add(1)
 	default:
-		c.givenBack.Inc()
+		c.series[holdsGivenBack].Add(1)
 	}
 }
 
@@ -79,15 +45,15 @@ func (c *holdCounters) cost(held, used int64) {
 	if c == nil {
 		return
 	}
-	c.unitsHeld.Add(float64(held))
-	c.unitsUsed.Add(float64(used))
-	c.unitsAbove.Add(float64(max(0, used-held)))
+	c.series[unitsHeld].Add(held)
+	c.series[unitsUsed].Add(used)
+	c.series[unitsAbove].Add(max(0, used-held))
 }
 
 // costUnknown counts a request whose cost could not be read.
 func (c *holdCounters) costUnknown() {
 	if c != nil {
-		c.unknown.Inc()
+		c.series[costsUnknown].Add(1)
 	}
 }
 
@@ -113,13 +79,12 @@ type holdsByName map[string]*holdCounters
 // HoldsNow is how many requests in flight hold something, by rule.
 func (c *Served) HoldsNow() map[string]int64 {
 	var all map[string]int64
-	var read dto.Metric
 	for rule, counters := range c.holds {
-		if counters.now.Write(&read) == nil && read.Gauge.GetValue() > 0 {
+		if n := counters.series[holdsNow].Load(); n > 0 {
 			if all == nil {
 				all = map[string]int64{}
 			}
-			all[rule] = int64(read.Gauge.GetValue())
+			all[rule] = n
 		}
 	}
 	return all
@@ -143,9 +108,9 @@ func (c *Served) Settled(calls []stint.HoldCall) {
 		switch counters := c.holds[rule]; {
 		case counters == nil: // the rule is gone
 		case e.found:
-			counters.settled.Inc()
+			counters.series[holdsSettled].Add(1)
 		case !e.failed:
-			counters.notFound.Inc()
+			counters.series[holdsNotFound].Add(1)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint/server/internal/decide"
 	"github.com/stintdev/stint/server/internal/kind"
 	"github.com/stintdev/stint/server/internal/live"
+	"github.com/stintdev/stint/server/rules"
 )
 
 // Metrics are the metrics of a Server. If you add one, add it to docs/metrics.md; a test
@@ -28,19 +29,7 @@ type Metrics struct {
 	Registry *prometheus.Registry
 	Epoch    time.Time // see Now
 
-	decisions *prometheus.CounterVec // by rule, outcome
-	shadows   *prometheus.CounterVec // by rule
-	skips     *prometheus.CounterVec // by rule
-	besides   *prometheus.CounterVec // by rule
-	fallbacks *prometheus.CounterVec // by rule, policy
-	responses *prometheus.CounterVec // by rule
-
-	holds        *prometheus.GaugeVec   // by rule
-	holdsEnded   *prometheus.CounterVec // by rule, result
-	holdUnits    *prometheus.CounterVec // by rule, kind
-	costsUnknown *prometheus.CounterVec // by rule
-
-	noRule [kind.Kinds]prometheus.Counter // requests that no rule decided; nil: they are not counted
+	rules seriesByName
 
 	OverloadedInFlight, OverloadedShare, OverloadedLimit, OverloadedBytes prometheus.Counter
 	ConnectionsRefused                                                    *prometheus.CounterVec // by listener
@@ -79,16 +68,8 @@ func newMetrics(o *Options) *Metrics {
 	histogram := func(name, help string) prometheus.Histogram {
 		return registered(m, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: live.Bounds[:]}))
 	}
-	m.decisions = vec("stint_decisions_total", "Requests decided, by the rule that decided and the outcome.", "rule", "outcome")
-	m.shadows = vec("stint_shadow_refusals_total", "Requests that a rule in shadow mode would have refused.", "rule")
-	m.skips = vec("stint_shadow_skipped_total", "Requests that a rule in shadow mode did not decide: malformed for it, no room to count, or the store did not decide.", "rule")
-	m.besides = vec("stint_decisions_by_others_total", "Requests that a rule applied to and another rule decided.", "rule")
-	m.fallbacks = vec("stint_fallback_decisions_total", "Decisions by a rule's on_store_error, because the store failed.", "rule", "policy")
-	m.responses = vec("stint_response_violations_total", "Responses of upstreams that counted as violations of a rule's penalty.", "rule")
-	m.holds = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stint_holds", Help: "Requests in flight through this instance that hold units by a rule."}, []string{"rule"}))
-	m.holdsEnded = vec("stint_holds_ended_total", "Requests that held units by a rule and have ended, by what became of their holds.", "rule", "result")
-	m.holdUnits = vec("stint_hold_units_total", "Budget units per rule: reserved, charged, and charged above the reservation.", "rule", "kind")
-	m.costsUnknown = vec("stint_costs_unknown_total", "Requests whose cost under a rule could not be read in the response.", "rule")
+	m.rules = seriesByName{created: m.Epoch, byName: map[string]*ruleSeries{}}
+	m.Registry.MustRegister(&m.rules)
 	m.decideSeconds = histogram("stint_decision_seconds", "Time to decide a request, including the store's.")
 	m.storeSeconds = histogram("stint_store_seconds", "Time of a call of the store, including failed calls.")
 	failures := vec("stint_store_errors_total", "Calls of the store that failed.", "kind")
@@ -129,11 +110,6 @@ func newMetrics(o *Options) *Metrics {
 		Name: "stint_certificate_expiry_timestamp_seconds",
 		Help: "When the certificate of a listener, of an upstream or of the store expires, in seconds since 1970.",
 	}, []string{"listener"}))
-	for i := range m.noRule {
-		if k := kind.Kind(i); k.Scope() != kind.Uncounted {
-			m.noRule[k] = m.decisions.WithLabelValues("", k.String())
-		}
-	}
 	m.Registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -170,9 +146,9 @@ func (m *Metrics) decided(ctx context.Context, e event) {
 		m.BadRequests.Inc()
 	case e.Kind == kind.Undecided && cancelled: // nobody waits for an answer
 	case e.Rule != nil:
-		e.set.counters.of(e.Rule).decisions[e.Kind].Inc()
+		e.set.counters.of(e.Rule).decided(e.Kind)
 	default:
-		m.noRule[e.Kind].Inc()
+		m.rules.noRule[e.Kind].Add(1)
 	}
 	countBeside(&e.Verdict, e.set.counters)
 }
@@ -180,7 +156,7 @@ func (m *Metrics) decided(ctx context.Context, e event) {
 // violated is for watcher.
 func (m *Metrics) violated(_ context.Context, v violation) {
 	if c := v.set.counters.of(v.Rule); c != nil {
-		c.responses.Inc()
+		c.series.counts[nResponses].Add(1)
 	}
 }
 
@@ -190,8 +166,8 @@ func countBeside(v *decide.Verdict, counters ruleCounters) {
 		if r == v.Rule || i > 0 && r == v.Rules[i-1] {
 			continue
 		}
-		if c := counters.of(r); c != nil && c.beside != nil {
-			c.beside.Inc()
+		if c := counters.of(r); c != nil && r.Mode == rules.Enforce {
+			c.series.counts[nBeside].Add(1)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package watch
 import (
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/friend"
 	"github.com/stintdev/stint/server/internal/decide"
@@ -75,16 +73,15 @@ func (l *lateCounters) of(r *rules.Rule) *ruleCounter {
 	return counter.(*ruleCounter)
 }
 
+// ruleCounter counts for a rule of a set.
 type ruleCounter struct {
-	decisions [kind.Kinds]prometheus.Counter // nil: not of rules
-	shadow    prometheus.Counter             // nil: the rule is not in shadow mode
-	skipped   prometheus.Counter             // as shadow
-	beside    prometheus.Counter             // nil: the rule is in shadow mode
-	fallback  prometheus.Counter             // under the policy of the rule
-	responses prometheus.Counter             // nil: the rule has no on_status
-	holds     *holdCounters                  // nil: no limit of the rule is held
-	lines     ruleLines                      // of the log
+	series *ruleSeries
+	holds  *holdCounters // nil: no limit of the rule is held
+	lines  ruleLines     // of the log
 }
+
+// decided counts a request that the rule decided.
+func (c *ruleCounter) decided(k kind.Kind) { c.series.counts[nDecided+int(k-kind.Allowed)].Add(1) }
 
 // Install puts set in force. The series of its rules start at 0 and not with the first
 // request, because Prometheus sees no increase in a series that appears as 1. The series of a
@@ -97,7 +94,7 @@ func (w *Watch) Install(set *rules.Set) {
 	now.watch, now.Watcher = w, now
 	w.current.Store(now)
 	if before != nil {
-		w.Metrics.forget(before.Set.Set, set)
+		w.Metrics.forget(set)
 	}
 }
 
@@ -140,65 +137,45 @@ func (m *Metrics) serve(set *rules.Set, before *Served) *Served {
 
 // counter makes the counter of a rule; nil: it is off.
 func (m *Metrics) counter(r *rules.Rule) *ruleCounter {
-	c := &ruleCounter{}
+	if r.Mode == rules.Off {
+		return nil
+	}
+	c := &ruleCounter{series: m.rules.of(r.Name)}
 	switch r.Mode {
 	case rules.Enforce:
-		c.fallback = m.fallbacks.WithLabelValues(r.Name, r.OnStoreError.String())
-		c.beside = m.besides.WithLabelValues(r.Name)
-		for i := range c.decisions {
-			if k := kind.Kind(i); k.Scope() == kind.OfRules {
-				c.decisions[k] = m.decisions.WithLabelValues(r.Name, k.String())
-			}
-		}
+		c.series.make(nDecided, nDecided+1, nDecided+2, nDecided+3, nBeside, nFallback+int(r.OnStoreError))
 		if len(r.OnStatus) > 0 {
-			c.responses = m.responses.WithLabelValues(r.Name)
+			c.series.make(nResponses)
 		}
 	case rules.Shadow:
-		c.shadow, c.skipped = m.shadows.WithLabelValues(r.Name), m.skips.WithLabelValues(r.Name)
-	default:
-		return nil
+		c.series.make(nShadow, nSkipped)
 	}
 	c.lines.rule = r.Name
 	if r.Holds() {
-		c.holds = m.holdsOf(r)
+		c.holds = &holdCounters{series: c.series.makeHolds()}
 	}
 	return c
 }
 
-// forget removes the series of the rules in before whose names are not in now. Otherwise the metrics of a
+// forget removes the series of the rules whose names are not in now. Otherwise the metrics of a
 // program that names rules after days or deployments would grow without bound. Requests that a removed rule
 // still decides are not counted. A rule that changes its mode keeps its counts, so that a switch resets
 // nothing.
-func (m *Metrics) forget(before, now *rules.Set) {
-	kept := make(map[string]bool, len(now.Rules))
+func (m *Metrics) forget(now *rules.Set) {
+	names := make(map[string]bool, len(now.Rules))
 	for _, r := range now.Rules {
-		kept[r.Name] = true
+		names[r.Name] = true
 	}
-	for _, r := range before.Rules {
-		if kept[r.Name] {
-			continue
-		}
-		for _, word := range kind.Words(kind.OfRules) {
-			m.decisions.DeleteLabelValues(r.Name, word)
-		}
-		m.shadows.DeleteLabelValues(r.Name)
-		m.skips.DeleteLabelValues(r.Name)
-		m.besides.DeleteLabelValues(r.Name)
-		m.responses.DeleteLabelValues(r.Name)
-		m.forgetHolds(r.Name)
-		for _, f := range [...]stint.OnError{stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny} {
-			m.fallbacks.DeleteLabelValues(r.Name, f.String())
-		}
-	}
+	m.rules.keep(names)
 }
 
 // RefusedInShadow is for decide.Watcher.
-func (c *Served) RefusedInShadow(r *rules.Rule) { c.counters.of(r).shadow.Inc() }
+func (c *Served) RefusedInShadow(r *rules.Rule) { c.counters.of(r).series.counts[nShadow].Add(1) }
 
 // Skipped is for decide.Watcher.
 func (c *Served) Skipped(all ...*rules.Rule) {
 	for _, r := range all {
-		c.counters.of(r).skipped.Inc()
+		c.counters.of(r).series.counts[nSkipped].Add(1)
 	}
 }
 
@@ -210,8 +187,8 @@ func (c ruleCounters) fellBack(all []*rules.Rule, a *stint.Answer) {
 	for i, r := range all {
 		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && !stint.Internal(friend.Of{}).IsShared(a.Each[i].By)) {
 			last = r
-			if counter := c.of(r); counter.fallback != nil {
-				counter.fallback.Inc()
+			if counter := c.of(r); r.Mode == rules.Enforce {
+				counter.series.counts[nFallback+int(r.OnStoreError)].Add(1)
 			}
 		}
 	}

@@ -181,7 +181,7 @@ func (w *Watch) Panicked(p any) {
 func (c *Served) Lost(l *stint.Limit, err error) {
 	rule := decide.RuleOf(l)
 	if counters := c.holds[rule]; counters != nil {
-		counters.lost.Inc()
+		counters.series[holdsLost].Add(1)
 	}
 	const text = "a request was not charged what it did cost"
 	c.watch.Sampled.Log(slog.LevelError, text, text, "rule", rule, "error", err)
