@@ -20,6 +20,7 @@ type descriptors struct {
 	config string      // a rules file or a directory of them; empty: there is none
 	files  configFiles // at the start
 	given  []config.Given
+	before config.Settings // of files and given
 	log    *slog.Logger
 	by     *supervisor // is told while files are read again
 	// hangups means that SIGHUP has files read again. Otherwise it ends the program, as when a terminal
@@ -36,7 +37,7 @@ type descriptors struct {
 // sources are those that c and the settings name.
 func (c *choice) sources(settings *config.Settings, by *supervisor) *descriptors {
 	log := by.log
-	d := &descriptors{config: c.config, files: c.files, given: c.given, log: log, by: by, hangups: c.config != "" || settings.Envoy != nil}
+	d := &descriptors{config: c.config, files: c.files, given: c.given, before: c.settings, log: log, by: by, hangups: c.config != "" || settings.Envoy != nil}
 	if settings.Envoy != nil {
 		d.from = settings.Envoy.EnvoySource
 	}
@@ -76,8 +77,7 @@ func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 	if d.files.wrong != nil {
 		files = orEmpty(d.files.own)
 	}
-	before, _ := (&config.Source{Files: d.files.own, Given: d.given}).ReadSettings() // without an error at the start
-	t := &taker{s: s, log: d.log, loaded: d.note, given: d.given, before: before, own: d.files.own}
+	t := &taker{s: s, log: d.log, loaded: d.note, given: d.given, before: d.before, own: d.files.own}
 	if d.from.XDS != nil {
 		t.loaded = nil // what the management server sends counts
 	}

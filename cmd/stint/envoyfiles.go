@@ -25,12 +25,22 @@ func (e *envoyFiles) addFlags(f *pflag.FlagSet) {
 // configFiles are the files of a configuration.
 type configFiles struct {
 	own         []rules.File      // rules and settings
+	opened      *rules.Opened     // own; nil: they are not opened, or there are none
 	descriptors []rules.File      // of Envoy's form
 	from        *rules.EnvoyFiles // where descriptors are; nil: nowhere
 	wrong       error             // with descriptors, where the start may do without them
 }
 
 func (c *configFiles) all() []rules.File { return orEmpty(slices.Concat(c.own, c.descriptors)) }
+
+// source is all files, and no more, of a configuration.
+func (c *configFiles) source() config.Source {
+	s := config.Source{Files: c.all(), CheckStore: redislimit.CheckAddress}
+	if c.opened != nil {
+		s.Opened = c.opened.And(c.descriptors)
+	}
+	return s
+}
 
 // orEmpty returns files, or one without rules if there are none.
 func orEmpty(files []rules.File) []rules.File {
@@ -58,8 +68,9 @@ func (e *envoyFiles) read(path string, given []config.Given) (files configFiles,
 		if files.own, err = rules.Read(path); err != nil {
 			return files, err
 		}
+		files.opened = rules.Open(files.own)
 	}
-	settings, err := (&config.Source{Files: files.own, Given: given, FormOnly: true}).ReadSettings()
+	settings, err := (&config.Source{Files: files.own, Opened: files.opened, Given: given, FormOnly: true}).ReadSettings()
 	startWithout := false
 	if err == nil && settings.Envoy != nil { // an error is reported with those of the rules
 		startWithout = settings.Envoy.StartWithoutDescriptors
@@ -85,7 +96,9 @@ func (e *envoyFiles) config(path string) (config.Settings, *rules.Set, error) {
 	if err != nil {
 		return config.Settings{}, nil, err
 	}
-	return (&config.Source{Files: files.all(), CheckStore: redislimit.CheckAddress, FormOnly: true}).Read()
+	source := files.source()
+	source.FormOnly = true
+	return source.Read()
 }
 
 func readConfig(path string) (config.Settings, *rules.Set, error) {

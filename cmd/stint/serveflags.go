@@ -29,10 +29,11 @@ type choice struct {
 	// asEnvoy takes the variables of envoyproxy/ratelimit, too, as stint envoy does.
 	asEnvoy bool
 
-	files   configFiles    // that load has read
-	given   []config.Given // what goes before their settings
-	unused  []string       // variables of envoyproxy/ratelimit that have no effect
-	unknown []string       // variables that name no setting
+	files    configFiles // that load has read
+	settings config.Settings
+	given    []config.Given // what goes before their settings
+	unused   []string       // variables of envoyproxy/ratelimit that have no effect
+	unknown  []string       // variables that name no setting
 }
 
 func serveCommand(log *server.LogWriter) *cobra.Command {
@@ -110,13 +111,14 @@ func (c *choice) load(environ []string) (config.Settings, *rules.Set, error) {
 			return config.Settings{}, nil, c.aboutVariables(err)
 		}
 	}
-	source := config.Source{Files: c.files.all(), Given: c.given, CheckStore: redislimit.CheckAddress}
+	source := c.files.source()
+	source.Given, c.files.opened = c.given, nil // which is large
 	if err := c.checkEnvoy(source.Files, source.Given); err != nil {
 		return config.Settings{}, nil, errUsage{err}
 	}
 	settings, set, err := source.Read()
 	if err != nil && len(c.files.descriptors) > 0 && settings.Envoy != nil && settings.Envoy.StartWithoutDescriptors {
-		source.Files = orEmpty(c.files.own)
+		source.Files, source.Opened = orEmpty(c.files.own), nil
 		if without, rest, other := source.Read(); other == nil { // only the descriptors are wrong
 			settings, set, c.files.wrong, err = without, rest, err, nil
 		}
@@ -129,6 +131,7 @@ func (c *choice) load(environ []string) (config.Settings, *rules.Set, error) {
 	case err != nil:
 		err = usageIfGiven(err)
 	}
+	c.settings = settings
 	return settings, set, err
 }
 

@@ -113,6 +113,13 @@ func Open(file string, data []byte) (*Reader, *Node) {
 	return r, root
 }
 
+// Clone returns a Reader of the same file that gathers problems of its own, beside those of r so far.
+func (r *Reader) Clone() *Reader {
+	c := *r
+	c.problems = slices.Clone(r.problems)
+	return &c
+}
+
 func (r *Reader) parse() *Node {
 	d := yaml.NewDecoder(bytes.NewReader(r.data))
 	var doc, second Node

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/stintdev/stint/internal/httpfield"
@@ -33,22 +34,61 @@ const defaultIPv6Prefix = 64
 func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Background(), files) }
 
 // ParseContext is ParseFiles, but stops when ctx ends. The error wraps the cause then.
-func ParseContext(ctx context.Context, files []File) (*Set, error) {
+func ParseContext(ctx context.Context, files []File) (*Set, error) { return Open(files).Parse(ctx) }
+
+// Opened are files whose YAML has been read, for those who look for more in it than rules. It never changes.
+type Opened struct {
+	files   []File
+	readers []*yamlnode.Reader // nil: of Envoy's form
+	roots   []*yamlnode.Node
+}
+
+// Open reads the YAML of files, but of those of Envoy's form. What is wrong with it is known to the readers.
+func Open(files []File) *Opened {
+	o := &Opened{files, make([]*yamlnode.Reader, len(files)), make([]*yamlnode.Node, len(files))}
+	for i, f := range files {
+		if !f.Envoy {
+			o.readers[i], o.roots[i] = yamlnode.Open(f.Name, f.Data)
+		}
+	}
+	return o
+}
+
+// And returns o with more files after its own.
+func (o *Opened) And(files []File) *Opened {
+	more := Open(files)
+	return &Opened{slices.Concat(o.files, more.files), slices.Concat(o.readers, more.readers), slices.Concat(o.roots, more.roots)}
+}
+
+// Each calls visit with each file but those of Envoy's form, and a reader of its own, until visit returns an
+// error. The nodes must not be changed.
+func (o *Opened) Each(visit func(*yamlnode.Reader, *yamlnode.Node) error) error {
+	for i, r := range o.readers {
+		if r == nil {
+			continue
+		}
+		if err := visit(r.Clone(), o.roots[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Parse is ParseContext of the files.
+func (o *Opened) Parse(ctx context.Context) (*Set, error) {
+	files, roots := o.files, slices.Clone(o.roots)
 	s := &Set{Enabled: true, IPv6Prefix: defaultIPv6Prefix, headerNames: map[string]string{}}
 	if len(files) == 0 {
 		return nil, errors.New("rules: no files to read rules from")
 	}
 	seen := &seen{names: map[string]place{}, alerts: map[string]place{}, once: map[string]place{}, counted: map[counting]counted{}}
 	compiler := expr.NewCompiler(ctx)
-	parsers, roots := make([]*parser, len(files)), make([]*yamlnode.Node, len(files))
+	parsers := make([]*parser, len(files))
 	for i, f := range files {
-		if f.Envoy {
-			continue
+		if !f.Envoy {
+			parsers[i] = &parser{Reader: o.readers[i].Clone(), compiler: compiler, set: s, path: f.Name, seen: seen}
+			parsers[i].nat64(roots[i])
 		}
-		r, root := yamlnode.Open(f.Name, f.Data)
-		roots[i] = root
-		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
-		parsers[i].nat64(root)
 	}
 	compiler.NAT64 = s.NAT64 // any file may have them
 	for i, f := range files {
