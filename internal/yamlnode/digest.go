@@ -32,7 +32,8 @@ func Digest(root *Node, except string) []byte {
 // write writes the content of n, unambiguously.
 func write(to io.Writer, n *Node) {
 	fmt.Fprintf(to, "%d %s %d:%s %d\n", n.Kind, n.ShortTag(), len(n.Value), n.Value, len(n.Content))
-	for _, c := range n.Content {
+	for i, c := range n.Content {
+		takeTurns(i)
 		write(to, c)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,7 +122,7 @@ func (r *Reader) Clone() *Reader {
 }
 
 func (r *Reader) parse() *Node {
-	d := yaml.NewDecoder(bytes.NewReader(r.data))
+	d := yaml.NewDecoder(turns{bytes.NewReader(r.data)})
 	var doc, second Node
 	err := d.Decode(&doc)
 	if errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
@@ -157,6 +158,23 @@ var yamlHints = map[string]string{
 
 // splitLine splits an error of package yaml, "yaml: line 3: what". The line may be missing, or that
 // of the block.
+// turns lets other goroutines have a turn at each reading of the decoder, which asks for half a KiB. A file may
+// take 100 ms, and while it is read in the background, requests should not wait for the 10 ms after which Go takes
+// turns by itself.
+type turns struct{ from *bytes.Reader }
+
+func (t turns) Read(to []byte) (int, error) {
+	runtime.Gosched()
+	return t.from.Read(to)
+}
+
+// takeTurns is like turns, for a loop over a list that may be long.
+func takeTurns(i int) {
+	if i%64 == 63 {
+		runtime.Gosched()
+	}
+}
+
 func splitLine(err error) (int, string) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
@@ -206,6 +224,7 @@ func (r *Reader) plain(n *Node) bool {
 		r.Report(n, "explicit tags (%s) are not allowed", oneLine(n.Tag))
 	}
 	for i, child := range n.Content {
+		takeTurns(i)
 		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Tag == "!!merge" {
 			r.Report(child, "merge keys (<<) are not allowed")
 			continue

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math/bits"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -35,6 +36,7 @@ func newIndex(conditions []condition, noClaims bool) *index {
 	x := &index{unguarded: newBitset(len(conditions))}
 	groups := map[groupKey]*group{}
 	for i, c := range conditions {
+		takeTurns(i)
 		guard := guards[i]
 		if guard == nil {
 			if !c.out {
@@ -54,6 +56,7 @@ func newIndex(conditions []condition, noClaims bool) *index {
 		}
 	}
 	for _, g := range x.groups {
+		runtime.Gosched()
 		g.done()
 	}
 	return x
@@ -72,7 +75,8 @@ func chooseGuards(conditions []condition, noClaims bool) (chosen []*expr.Guard, 
 			}
 		}
 	}
-	for _, c := range conditions {
+	for i, c := range conditions {
+		takeTurns(i)
 		each(c, func(g *expr.Guard) {
 			for _, t := range g.Terms {
 				shared[t]++
@@ -81,6 +85,7 @@ func chooseGuards(conditions []condition, noClaims bool) (chosen []*expr.Guard, 
 	}
 	chosen = make([]*expr.Guard, len(conditions))
 	for i, c := range conditions {
+		takeTurns(i)
 		least := 0
 		each(c, func(g *expr.Guard) {
 			sum := 0

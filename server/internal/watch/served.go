@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/stintdev/stint"
@@ -106,7 +107,10 @@ func (w *Watch) Current() *Served { return w.current.Load() }
 func (m *Metrics) serve(set *rules.Set, before *Served) *Served {
 	all, holds := ruleCounters{rules: make(map[*rules.Rule]*ruleCounter, len(set.Rules))}, holdsByName{}
 	late := map[string]*rules.Rule{}
-	for _, r := range set.Rules {
+	for i, r := range set.Rules {
+		if i%64 == 63 {
+			runtime.Gosched() // requests need not wait for this
+		}
 		if r.Descriptor != nil && r.Mode != rules.Off && !r.Holds() {
 			late[r.Name] = r
 			continue
