@@ -72,6 +72,7 @@ func (c *choice) serve(ctx context.Context, environ []string, out io.Writer, err
 	if c.demo {
 		tellDemo(&of.Settings, listeners, out)
 	}
+	collect(set)
 	return s.Run(ctx, listeners, append(beside, by.watch)...)
 }
 

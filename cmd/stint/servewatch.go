@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -87,6 +88,7 @@ func takeRules(s *server.Server, set *rules.Set, err error, log *slog.Logger, re
 		log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
 		return false
 	case taken:
+		collect(set)
 		level := slog.LevelInfo
 		if refused {
 			level = slog.LevelWarn
@@ -97,6 +99,18 @@ func takeRules(s *server.Server, set *rules.Set, err error, log *slog.Logger, re
 	}
 	logFindings(log, set.Findings, known)
 	return true
+}
+
+// collectFrom is from how many rules on collect does something.
+const collectFrom = 1000
+
+// collect runs the collector if many rules have been read, beside requests: what they were read from, and the
+// former rules, take several times their memory. By itself the collector would run when the heap has doubled,
+// or after 2 minutes.
+func collect(set *rules.Set) {
+	if len(set.Rules) >= collectFrom {
+		go runtime.GC()
+	}
 }
 
 const mostLogged = 20

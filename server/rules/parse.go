@@ -36,7 +36,7 @@ func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Backgr
 // ParseContext is ParseFiles, but stops when ctx ends. The error wraps the cause then.
 func ParseContext(ctx context.Context, files []File) (*Set, error) { return Open(files).Parse(ctx) }
 
-// Opened are files whose YAML has been read, for those who look for more in it than rules. It never changes.
+// Opened are files whose YAML has been read, for those who look for more in it than rules.
 type Opened struct {
 	files   []File
 	readers []*yamlnode.Reader // nil: of Envoy's form
@@ -74,19 +74,21 @@ func (o *Opened) Each(visit func(*yamlnode.Reader, *yamlnode.Node) error) error 
 	return nil
 }
 
-// Parse is ParseContext of the files.
+// Parse is ParseContext of the files. It is called once, and last: it drops the nodes of each rule when it has
+// read it, which take as much memory as the rules.
 func (o *Opened) Parse(ctx context.Context) (*Set, error) {
-	files, roots := o.files, slices.Clone(o.roots)
+	files, roots := o.files, o.roots
 	s := &Set{Enabled: true, IPv6Prefix: defaultIPv6Prefix, headerNames: map[string]string{}}
 	if len(files) == 0 {
 		return nil, errors.New("rules: no files to read rules from")
 	}
 	seen := &seen{names: map[string]place{}, alerts: map[string]place{}, once: map[string]place{}, counted: map[counting]counted{}}
 	compiler := expr.NewCompiler(ctx)
-	parsers := make([]*parser, len(files))
+	parsers, digests := make([]*parser, len(files)), make([][]byte, len(files))
 	for i, f := range files {
 		if !f.Envoy {
-			parsers[i] = &parser{Reader: o.readers[i].Clone(), compiler: compiler, set: s, path: f.Name, seen: seen}
+			digests[i] = digest(roots[i])
+			parsers[i] = &parser{Reader: o.readers[i], compiler: compiler, set: s, path: f.Name, seen: seen}
 			parsers[i].nat64(roots[i])
 		}
 	}
@@ -102,7 +104,7 @@ func (o *Opened) Parse(ctx context.Context) (*Set, error) {
 			continue
 		}
 		r, root := yamlnode.OpenExpanded(f.Name, f.Data, MaxEnvoyFile, "error loading config file: ")
-		roots[i] = root
+		digests[i] = digest(root)
 		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
 		trees.load(parsers[i], root, f.MergeDomain)
 	}
@@ -122,7 +124,7 @@ func (o *Opened) Parse(ctx context.Context) (*Set, error) {
 	}
 	s.linkRefusals()
 	s.places = placesOf(s.Rules)
-	s.Version = version(roots)
+	s.Version = version(digests)
 	_, s.HasServer = seen.once["server"]
 	s.findTrustAll(seen.proxies)
 	s.noteUses()
@@ -273,6 +275,7 @@ func (p *parser) rules(n *yamlnode.Node) {
 	if p.few(n, len(p.set.Rules), maxRules, "rules") {
 		p.Each(n, func(n *yamlnode.Node) {
 			p.rule(n)
+			n.Content = nil   // what is still needed of it has its own node
 			runtime.Gosched() // it is some 50 µs of work
 		})
 	}

@@ -273,15 +273,17 @@ func (s *Set) check(in *Input) error {
 // VersionOf is the Version of the Set that Parse makes from a text.
 func VersionOf(text string) string {
 	_, root := yamlnode.Open("", []byte(text))
-	return version([]*yamlnode.Node{root})
+	return version([][]byte{digest(root)})
 }
 
-// version leaves out the section server, so that instances with the same rules have the same
-// version.
-func version(roots []*yamlnode.Node) string {
+// digest leaves out the section server, so that instances with the same rules have the same version.
+func digest(root *yamlnode.Node) []byte { return yamlnode.Digest(root, "server") }
+
+// version is of the digests of files.
+func version(digests [][]byte) string {
 	h := sha256.New()
-	for _, root := range roots {
-		h.Write(yamlnode.Digest(root, "server"))
+	for _, d := range digests {
+		h.Write(d)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
