@@ -1,7 +1,9 @@
 package suggest
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/stintdev/stint"
 )
@@ -18,15 +20,12 @@ var worthOne, worthBurst = math.Log(1.25), math.Log(1.05)
 
 // choose takes the one or two limits that admit least. What a limit admits is compared with its
 // number in every window, also in those that it is not about: 1000 per 1h admits 1000 in 1s.
-//
-// A limit is a sliding_window, which admits its amount in any window, or a token_bucket with a
-// burst of at most half the amount, where keys need no more: that holds in short windows, too.
 func choose(all []Limit, amounts [windows]float64, stands int) choice {
 	best := choice{score: math.Inf(1)}
 	try := func(limits ...Limit) {
 		score := worthOne * float64(len(limits)-1)
 		for _, l := range limits {
-			if l.Algorithm == stint.TokenBucket {
+			if l.Burst > 0 {
 				score += worthBurst
 			}
 		}
@@ -52,26 +51,74 @@ func choose(all []Limit, amounts [windows]float64, stands int) choice {
 	return best
 }
 
+// candidates are the limits for a window. Each leaves the share of keys untouched.
+//
+// A token_bucket whose burst is its amount refuses no key whose peak is not above the amount, but
+// admits up to twice the amount in a window. With a burst of at most half the amount, where keys need
+// no more, it admits less, in short windows, too. A sliding_window admits least, but counts
+// some of what is up to a tenth of its period older: a client that sends its batch at the same
+// minute of each hour would have two of them counted. So it is a candidate only if it has room
+// for what keys use in that tenth.
+func candidates(people []keyPeaks, w int, window Window, share, margin float64) []Limit {
+	plain := Limit{
+		Amount: roundUp(float64(window.Needed) * (1 + margin)), Period: window.Period, Algorithm: stint.TokenBucket,
+		Needed: window.Needed, window: w,
+	}
+	all := []Limit{plain}
+	rate := float64(plain.Amount) / float64(plain.Period)
+	burst := quantile(ascending(people, func(k *keyPeaks) float64 { return k.burst(rate) }), share)
+	if roomy := burst * (1 + margin); roomy <= float64(plain.Amount)/2 {
+		l := plain
+		l.NeededBurst, l.Burst = int64(math.Ceil(burst)), roundUp(roomy)
+		all = append(all, l)
+	}
+	if quantile(ascending(people, func(k *keyPeaks) float64 { return k.counted(w) }), share) <= float64(plain.Amount) {
+		l := plain
+		l.Algorithm = stint.SlidingWindow
+		all = append(all, l)
+	}
+	return slices.DeleteFunc(all, func(l Limit) bool {
+		_, err := l.Limit()
+		return err != nil // the amount is too large
+	})
+}
+
 // admits is the most that a limit admits in any window of a length.
 func (l Limit) admits(w int) float64 {
 	times := float64(periods[w]) / float64(l.Period)
-	if l.Algorithm == stint.TokenBucket {
-		return float64(l.Burst) + float64(l.Amount)*times
+	if l.Algorithm == stint.SlidingWindow {
+		return float64(l.Amount) * math.Ceil(times)
 	}
-	return float64(l.Amount) * math.Ceil(times)
+	return float64(cmp.Or(l.Burst, l.Amount)) + float64(l.Amount)*times
 }
 
 // untouched reports whether a limit would never have refused a key outside an incident. It may
 // say no where a replay says yes.
 func (l Limit) untouched(k *keyPeaks) bool {
-	if l.Algorithm == stint.TokenBucket {
+	switch {
+	case l.Algorithm == stint.SlidingWindow:
+		return k.counted(l.window) <= float64(l.Amount)
+	case l.Burst > 0:
 		return k.burst(float64(l.Amount)/float64(l.Period)) <= float64(l.Burst)
 	}
-	units := k[l.window]
-	if units > exact {
-		units *= float32(parts) / (parts - 1) // its highest peak may be as much above
+	return k.most(l.window) <= float64(l.Amount)
+}
+
+// most is a bound of the peak: what was measured can be that of a window shorter by one part.
+func (k *keyPeaks) most(w int) float64 {
+	if k[w] <= exact {
+		return float64(k[w])
 	}
-	return units <= float32(l.Amount)
+	return float64(k[w]) * parts / (parts - 1)
+}
+
+// counted is a bound of what a sliding_window counts: a window and a tenth.
+func (k *keyPeaks) counted(w int) float64 {
+	tenth := k[max(0, w-1)] // of the next window, which is at least as long
+	if w == windows-1 {
+		tenth = min(3*tenth, k[w])
+	}
+	return k.most(w) + float64(tenth)
 }
 
 // raised is a limit that admits about 5% more.

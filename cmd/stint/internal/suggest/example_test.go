@@ -29,7 +29,7 @@ func Example() {
 		fmt.Println(key.Key+":", key.Why())
 	}
 	// Output:
-	// [3 per 10m sliding_window 5 per 1h sliding_window]
+	// [3 per 10m 5 per 1h]
 	// 99% of 500 keys never used more than 2 in any 10m, or 4 in any 1h, and the limit has a margin of 20%, rounded up; set apart: 1 key with 9.1% of the units.
 	// crawler: 2,880 in 24h, 50 times the mean of the others
 }

@@ -9,9 +9,7 @@
 // repeat their requests. These are set apart, and named.
 //
 // From the numbers of the six windows, the Suggestion takes the one or two limits that admit least
-// beyond them. Its margin is for what the log does not show: other days, and a sliding_window that
-// counts a little more than its period. That may not suffice for clients that send a batch at the same
-// minute of each hour: a sliding_window of 1h can count much of the batch before, too.
+// beyond them. The margin is for what the log does not show, such as other days.
 //
 // # What it cannot know
 //

@@ -42,7 +42,7 @@ func TestByHand(t *testing.T) {
 		}
 	}
 	// 90 and 20%, rounded up. No key uses more in a day than in a second.
-	if texts := got.Texts(); len(texts) != 1 || texts[0] != "110 per 24h sliding_window" {
+	if texts := got.Texts(); len(texts) != 1 || texts[0] != "110 per 24h" {
 		t.Errorf("limits %q", texts)
 	}
 	if got.Untouched != 1 || got.Share != 0.9 || got.Keys != 100 || got.Requests != 4*5050 {
@@ -243,6 +243,32 @@ func TestRoundUp(t *testing.T) {
 	for n, want := range map[float64]int64{0: 1, 1: 1, 1.2: 2, 9.6: 10, 14.4: 15, 99: 99, 99.1: 100, 100: 100, 101: 110, 1234: 1300, 99_001: 100_000} {
 		if got := roundUp(n); got != want {
 			t.Errorf("%v: %d, want %d", n, got, want)
+		}
+	}
+}
+
+// TestCandidates has keys that send evenly, and keys that send a batch at the same minute of each
+// hour, or day. In a window with one batch, only a bucket suffices that holds it.
+func TestCandidates(t *testing.T) {
+	even, batch := keyPeaks{10, 100, 600, 6000, 36_000, 864_000}, keyPeaks{50, 50, 50, 50, 50, 1200}
+	for _, c := range []struct {
+		key    keyPeaks
+		window int
+		want   string
+	}{
+		{even, 3, "[7200 per 10m 7200 per 10m token_bucket burst 12 7200 per 10m sliding_window]"},
+		{even, 1, "[120 per 10s 120 per 10s token_bucket burst 12 120 per 10s sliding_window]"},
+		{batch, 4, "[60 per 1h]"}, // a sliding_window may count 100
+		{batch, 5, "[1500 per 24h 1500 per 24h token_bucket burst 60 1500 per 24h sliding_window]"},
+		{keyPeaks{50, 50, 50, 50, 50, 50}, 5, "[60 per 24h]"},
+	} {
+		people := make([]keyPeaks, 50)
+		for i := range people {
+			people[i] = c.key
+		}
+		window := Window{Period: periods[c.window], Needed: int64(c.key[c.window])}
+		if got := fmt.Sprint(candidates(people, c.window, window, 0.9, 0.2)); got != c.want {
+			t.Errorf("%v: %s, want %s", c.key, got, c.want)
 		}
 	}
 }

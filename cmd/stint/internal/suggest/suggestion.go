@@ -2,7 +2,6 @@ package suggest
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -47,8 +46,8 @@ type Suggestion struct {
 type Limit struct {
 	Amount    int64
 	Period    time.Duration
-	Algorithm stint.Algorithm // TokenBucket with a Burst, or SlidingWindow without
-	Burst     int64
+	Algorithm stint.Algorithm // TokenBucket or SlidingWindow
+	Burst     int64           // of a TokenBucket; 0: Amount
 	// Needed and NeededBurst are Amount and Burst without margin and rounding: what the keys
 	// used. NeededBurst is a bound: they may have needed less.
 	Needed, NeededBurst int64
@@ -60,7 +59,7 @@ func (l Limit) Limit() (*stint.Limit, error) {
 	return stint.NewLimit(stint.Spec{Algorithm: l.Algorithm, Amount: l.Amount, Period: l.Period, Burst: l.Burst})
 }
 
-// String is the limit as a rules file has it, such as "120 per 1m sliding_window".
+// String is the limit as a rules file has it, such as "120 per 1m".
 func (l Limit) String() string {
 	limit, err := l.Limit()
 	if err != nil {
@@ -121,18 +120,22 @@ func (f *findings) suggestion() (Suggestion, error) {
 		ApartKeys: len(f.apart) << f.study.level,
 	}
 	f.addApart(&s)
+	margin := f.study.options.margin()
+	var limits []Limit
 	var amounts [windows]float64
 	for w := range f.stands() {
 		peaks := ascending(f.people, func(k *keyPeaks) float64 { return float64(k[w]) })
 		needed := quantileOf(peaks, f.share, f.during.restOf(w, f.counting, f.study.days()))
-		amounts[w] = needed * (1 + f.study.options.margin())
-		s.Windows = append(s.Windows, Window{
+		amounts[w] = needed * (1 + margin)
+		window := Window{
 			Period: periods[w], Needed: int64(needed),
 			Half: int64(quantile(peaks, 0.5)), Most: int64(quantile(peaks, 0.99)), All: int64(quantile(peaks, 1)),
 			Knee: kneeOf(peaks), Curve: curveOf(peaks),
-		})
+		}
+		s.Windows = append(s.Windows, window)
+		limits = append(limits, candidates(f.people, w, window, f.share, margin)...)
 	}
-	s.Limits = choose(f.candidates(s.Windows, amounts), amounts, len(s.Windows)).limits
+	s.Limits = choose(limits, amounts, len(s.Windows)).limits
 	if len(s.Limits) == 0 {
 		return Suggestion{}, ErrLarge
 	}
@@ -150,27 +153,6 @@ func (f *findings) stands() int {
 		n++
 	}
 	return n
-}
-
-// candidates are the limits to choose from, without those that are too large to be limits.
-func (f *findings) candidates(all []Window, amounts [windows]float64) (limits []Limit) {
-	for w, window := range all {
-		l := Limit{
-			Amount: roundUp(amounts[w]), Period: window.Period, Algorithm: stint.SlidingWindow,
-			Needed: window.Needed, window: w,
-		}
-		limits = append(limits, l)
-		rate := float64(l.Amount) / float64(l.Period)
-		burst := quantile(ascending(f.people, func(k *keyPeaks) float64 { return k.burst(rate) }), f.share)
-		if roomy := burst * (1 + f.study.options.margin()); roomy <= float64(l.Amount)/2 {
-			l.Algorithm, l.NeededBurst, l.Burst = stint.TokenBucket, int64(math.Ceil(burst)), roundUp(roomy)
-			limits = append(limits, l)
-		}
-	}
-	return slices.DeleteFunc(limits, func(l Limit) bool {
-		_, err := l.Limit()
-		return err != nil // too large
-	})
 }
 
 // raise raises the limits until together they leave the wished share of keys untouched. Each

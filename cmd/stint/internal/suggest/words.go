@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/spelling"
 )
@@ -19,7 +18,7 @@ func (f *findings) why(s *Suggestion) string {
 	var used []string
 	for _, l := range s.Limits {
 		t := fmt.Sprintf("%s in any %s", spelling.Grouped(l.Needed), limittext.Duration(l.Period))
-		if l.Algorithm == stint.TokenBucket {
+		if l.Burst > 0 {
 			t += fmt.Sprintf(" and %s in a burst above that rate", spelling.Grouped(l.NeededBurst))
 		}
 		used = append(used, t)
