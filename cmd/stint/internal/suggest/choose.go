@@ -8,22 +8,16 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// choice is limits that leave the wished share of keys untouched, and how much they admit.
-type choice struct {
-	limits []Limit
-	score  float64
-}
-
-// worthOne is by how much, in the mean over the windows, a second limit must lower what is
+// worthSecond is by how much, in the mean over the windows, a second limit must lower what is
 // admitted; worthBurst is the same for a burst of its own. Fewer numbers are easier to explain.
-var worthOne, worthBurst = math.Log(1.25), math.Log(1.05)
+var worthSecond, worthBurst = math.Log(1.25), math.Log(1.05)
 
 // choose takes the one or two limits that admit least. What a limit admits is compared with its
 // number in every window, also in those that it is not about: 1000 per 1h admits 1000 in 1s.
-func choose(all []Limit, amounts [windows]float64, stands int) choice {
-	best := choice{score: math.Inf(1)}
+func choose(all []Limit, amounts [windows]float64, stands int) (best []Limit) {
+	lowest := math.Inf(1)
 	try := func(limits ...Limit) {
-		score := worthOne * float64(len(limits)-1)
+		score := worthSecond * float64(len(limits)-1)
 		for _, l := range limits {
 			if l.Burst > 0 {
 				score += worthBurst
@@ -36,8 +30,8 @@ func choose(all []Limit, amounts [windows]float64, stands int) choice {
 			}
 			score += max(0, math.Log(least/amounts[w])) / float64(stands)
 		}
-		if score < best.score-1e-9 {
-			best = choice{limits: limits, score: score}
+		if score < lowest-1e-9 {
+			best, lowest = limits, score
 		}
 	}
 	for i, a := range all {

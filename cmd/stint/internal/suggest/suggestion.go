@@ -135,7 +135,7 @@ func (f *findings) suggestion() (Suggestion, error) {
 		s.Windows = append(s.Windows, window)
 		limits = append(limits, candidates(f.people, w, window, f.share, margin)...)
 	}
-	s.Limits = choose(limits, amounts, len(s.Windows)).limits
+	s.Limits = choose(limits, amounts, len(s.Windows))
 	if len(s.Limits) == 0 {
 		return Suggestion{}, ErrLarge
 	}
