@@ -57,6 +57,7 @@ limits are. Keys far apart from all others, such as crawlers, do not count, and 
 	f.StringSliceVar(&r.suggest, "suggest", nil, "suggest limits for these `RULES`, or for all")
 	f.Var(&r.untouched, "untouched", "the `SHARE` of keys that suggested limits leave untouched (default 99.9%)")
 	f.StringVar(&r.suggested, "suggested", "", "write the rules with the suggested limits to `FILE`")
+	f.BoolVar(&r.repeats, "repeats", false, "also find what is refused if clients repeat refused requests")
 	f.BoolVar(&r.json, "json", false, "print JSON")
 	f.BoolVar(&r.each, "each", false, "print a line of JSON for each request, and no report")
 	fileFlags(c, "rules", "against", "suggested")
@@ -73,8 +74,8 @@ limits are. Keys far apart from all others, such as crawlers, do not count, and 
 		if r.suggested != "" && len(r.suggest) == 0 {
 			return errUsage{errors.New("--suggested wants --suggest RULE, or --suggest all")}
 		}
-		if r.each && (r.json || len(r.suggest) > 0) {
-			return errUsage{errors.New("--each prints no report: want it without --json and --suggest")}
+		if r.each && (r.json || r.repeats || len(r.suggest) > 0) {
+			return errUsage{errors.New("--each prints no report: want it without --json, --repeats and --suggest")}
 		}
 		var err error
 		if r.log.Zone, err = time.LoadLocation(*zone); err != nil {
@@ -104,6 +105,7 @@ type replayed struct {
 	rules, against string
 	log            accesslog.Options
 	json, each     bool
+	repeats        bool
 	suggest        []string // rules
 	untouched      share
 	suggested      string
@@ -128,6 +130,13 @@ func (r *replayed) run(ctx context.Context, paths []string) error {
 		}
 	}
 	p := replay.New(log.Has(), now, old, header)
+	if r.repeats {
+		again, _, err := replaySide(r.rules, known)
+		if err != nil {
+			return err
+		}
+		p.Repeat(again.Trial)
+	}
 	if err := p.Suggest(r.suggest, suggest.Options{Untouched: float64(r.untouched)}); err != nil {
 		return err
 	}
@@ -138,7 +147,10 @@ func (r *replayed) run(ctx context.Context, paths []string) error {
 	if r.each {
 		return nil
 	}
-	report := p.Report()
+	report, err := p.Report(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
 	report.Log = replay.LogOf(log, failed != nil)
 	if r.suggested != "" {
 		if err := writeSuggested(r.suggested, r.rules, report.Suggestions); err != nil {

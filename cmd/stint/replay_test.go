@@ -294,3 +294,36 @@ func TestReplayInterrupted(t *testing.T) {
 		t.Errorf("%d %s%s", code, &out, &errs)
 	}
 }
+
+// If the refused repeat, later requests meet them.
+func TestReplayRepeats(t *testing.T) {
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "access.log")
+	for _, c := range []struct {
+		limit   string
+		seconds []int
+		refused int64 // as they came
+		want    replay.Repeats
+	}{
+		{"1 per 10s sliding_log", []int{0, 20, 40}, 0, replay.Repeats{}},
+		// That of 1 s passes at 10, that of 2 s at 20, and that of 15 s, which passes as they came, at 30.
+		{"1 per 10s sliding_log", []int{0, 1, 2, 15}, 2, replay.Repeats{Refused: 3, Sent: 5}},
+		// Of nine at once, one passes at once and one after each repetition but the last: five.
+		{"1 per 10s sliding_log", []int{0, 0, 0, 0, 0, 0, 0, 0, 0}, 8, replay.Repeats{Refused: 8, Lost: 3, Sent: 8 + 7 + 6 + 5 + 4}},
+	} {
+		put(t, file, "rules: [{name: one, key: client.ip, limits: ["+c.limit+"]}]")
+		var log strings.Builder
+		for _, s := range c.seconds {
+			fmt.Fprintf(&log, "192.0.2.1 - - [20/Nov/2026:10:00:%02d +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", s)
+		}
+		put(t, path, log.String())
+		code, out, errs := call("", "replay", "--rules", file, "--repeats", "--json", path)
+		var got replay.Report
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 {
+			t.Fatal(code, errs, err)
+		}
+		if got.Rules.Refused != c.refused || *got.Repeats != c.want {
+			t.Errorf("%v: %d refused as they came, want %d; if repeated %+v, want %+v", c.seconds, got.Rules.Refused, c.refused, *got.Repeats, c.want)
+		}
+	}
+}

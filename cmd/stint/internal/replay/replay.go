@@ -37,6 +37,7 @@ type Replay struct {
 	}
 	values  []string // of the header
 	studies []study
+	repeats *repeater  // nil: nobody asked
 	plan    rules.Plan // for studies
 	newly   struct{ refused, passed int64 }
 }
@@ -91,6 +92,11 @@ func (r *Replay) Add(ctx context.Context, e *accesslog.Entry) error {
 	r.last = max(r.last, e.At)
 	if understood && len(r.studies) > 0 {
 		r.study(ctx)
+	}
+	if understood && r.repeats != nil {
+		if err := r.repeats.add(ctx, &r.in, at); err != nil {
+			return err
+		}
 	}
 	for i, s := range r.sides {
 		if !understood {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -26,6 +27,8 @@ type Report struct {
 	// NewlyRefused and NewlyPassed are requests that the two decide differently.
 	NewlyRefused int64 `json:"newly_refused"`
 	NewlyPassed  int64 `json:"newly_passed"`
+	// Repeats are what the new rules refuse if clients repeat what was refused; nil: nobody asked.
+	Repeats *Repeats `json:"repeats,omitempty"`
 	// ByRule are the rules that were replayed, in the file's order.
 	ByRule []Rule `json:"by_rule"`
 	// NotReplayed are those that read what the log lacks.
@@ -116,8 +119,8 @@ type NotReplayed struct {
 
 const mostShown = 10 // keys, or clients, of a rule
 
-// Report is what was found so far.
-func (r *Replay) Report() *Report {
+// Report is what was found. No request may be added after it. The error is one of Add.
+func (r *Replay) Report(ctx context.Context) (*Report, error) {
 	now := r.sides[0]
 	p := &Report{
 		From: time.UnixMicro(r.first).UTC(), To: time.UnixMicro(r.last).UTC(), Requests: r.requests,
@@ -139,9 +142,15 @@ func (r *Replay) Report() *Report {
 	for i := range r.studies {
 		p.Suggestions = append(p.Suggestions, r.studies[i].suggestion())
 	}
+	if r.repeats != nil {
+		var err error
+		if p.Repeats, err = r.repeats.end(ctx); err != nil {
+			return nil, err
+		}
+	}
 	r.notes(p)
 	p.Judgement = p.judge()
-	return p
+	return p, nil
 }
 
 // lacks adds a rule once, also if both rules have it.

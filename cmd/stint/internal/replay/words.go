@@ -86,8 +86,11 @@ func (p *Report) judge() string {
 // notes are what the numbers do not know.
 func (r *Replay) notes(p *Report) {
 	add := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
-	if p.Rules.Refused > 0 {
-		add("Refused clients are replayed as they came: they neither give up nor repeat.")
+	if q := p.Repeats; q != nil {
+		add("If each refused request is repeated after its Retry-After, at most %d times, %s of the log (%s) are refused at first; %s sent, and %s never pass.", mostRepeats,
+			spelling.SeveralGrouped(q.Refused, "request"), share(q.Refused, p.Requests), spelling.SeveralGrouped(q.Sent, "repetition"), spelling.Grouped(q.Lost))
+	} else if p.Rules.Refused > 0 {
+		add("Refused clients are replayed as they came: they neither give up nor repeat; see --repeats.")
 	}
 	if r.peers > 0 {
 		add("%s came from a trusted proxy, and the log has no other address: they count for the proxy.", spelling.SeveralGrouped(r.peers, "request"))
