@@ -124,9 +124,6 @@ func (r *Replay) compare(now, old outcome) {
 		}
 	case now.allowed && !old.allowed:
 		r.newly.passed++
-		if old.rule != nil {
-			old.rule.newlyPassed++
-		}
 	}
 }
 

@@ -70,17 +70,17 @@ type refusedBy struct {
 
 // ruleTally counts the requests that a rule applies to.
 type ruleTally struct {
-	rule                      *rules.Rule
-	requests, refused         int64
-	bans                      int64
-	newlyRefused, newlyPassed int64
-	keys                      *sample[keyTally]
-	most                      *heavy.Summary // of refused keys
-	hours                     map[int64]*hourTally
-	hour                      *hourTally // the last one
-	at                        int64      // the hour of that
-	mark                      int64      // the request that was counted last
-	refusing                  bool       // it
+	rule              *rules.Rule
+	requests, refused int64
+	newlyRefused      int64
+	bans              int64
+	keys              *sample[keyTally]
+	most              *heavy.Summary // of refused keys
+	hours             map[int64]*hourTally
+	hour              *hourTally // the last one
+	at                int64      // the hour of that
+	mark              int64      // the request that was counted last
+	refusing          bool       // it
 }
 
 type keyTally struct{ requests, refused int64 }
@@ -111,13 +111,16 @@ type outcome struct {
 	rule    *ruleTally // that refused; nil: none did
 }
 
+// mostHours is how many hours are told apart: 15 years, more than any log has.
+const mostHours = 1 << 17
+
 const hourLong = int64(time.Hour / time.Microsecond)
 
 // malformed is the outcome of requests that a server would answer with 400. Its place among kinds is 0, which is no
 // decision's.
 const malformed = "malformed"
 
-// decide decides a request that was answered with status, and counts it. n is its number.
+// decide decides a request, and counts it.
 func (s *Side) decide(ctx context.Context, in *rules.Input, at time.Time, q *request) (outcome, error) {
 	v, err := s.Trial.Decide(ctx, in, at)
 	if errors.Is(err, stint.ErrRequest) {
@@ -183,7 +186,9 @@ func (s *Side) applied(r *rules.Rule, q *request, key string, refused bool) {
 			t.at = hour
 			if t.hour = t.hours[hour]; t.hour == nil {
 				t.hour = new(hourTally)
-				t.hours[hour] = t.hour
+				if len(t.hours) < mostHours {
+					t.hours[hour] = t.hour
+				}
 			}
 		}
 		t.hour.requests++
