@@ -11,6 +11,7 @@ import (
 // Known says which parts of requests are known where rules are tried on requests of the past, such as those of
 // an access log. Parts that it does not mention, such as bodies and claims, are not known.
 type Known struct {
+	// Each of these says whether that field of Input, or of its Request, is known.
 	Client, Method, Path, Query, Host, Route, Operation, Cost bool
 	// Status is that of the response.
 	Status bool
