@@ -2,11 +2,13 @@ package replay
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/stintdev/stint/internal/heavy"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -115,5 +117,21 @@ func TestTextFits(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), "most in the hour from 1970-01-01 01:00 UTC: 9 of 10") {
 		t.Error(b.String())
+	}
+}
+
+// The heaviest keys are found with a bound of their count. What is shown is never more than was refused.
+func TestMostRefused(t *testing.T) {
+	tally := ruleTally{keys: newSample[keyTally](), most: heavy.New(mostRefusedKeys)}
+	tally.keys.zeros = 64 // it keeps no key
+	for i := range 50_000 {
+		tally.most.Add([]byte(strconv.Itoa(i)), 1)
+		if i%100 == 0 {
+			tally.most.Add([]byte("busy"), 1)
+		}
+	}
+	all := tally.mostRefused()
+	if len(all) != mostShown || all[0].Key != "busy" || all[0].Refused != 500 || all[1].Refused != 1 {
+		t.Errorf("%+v", all)
 	}
 }

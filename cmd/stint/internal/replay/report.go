@@ -90,7 +90,7 @@ type Rule struct {
 type Key struct {
 	Key      rules.Key `json:"key"`
 	Refused  int64     `json:"refused"`
-	Requests int64     `json:"requests,omitempty"` // 0: not known
+	Requests int64     `json:"requests,omitempty"` // 0: not known, and Refused is a lower bound
 }
 
 // Client is a client with refused requests, and Passed others.
@@ -190,7 +190,7 @@ func (s *Side) ruleReport(t *ruleTally) Rule {
 	r := Rule{
 		Name: t.rule.Name, Mode: t.rule.Mode.String(), Key: t.rule.Key, Limits: []string{},
 		Requests: t.requests, Refused: t.refused, Bans: t.bans, NewlyRefused: t.newlyRefused,
-		Sampled: t.keys.isPart(), MostRefused: []Key{}, Best: s.best(t), Hours: []Hour{},
+		Sampled: t.keys.isPart(), Best: s.best(t), Hours: []Hour{},
 	}
 	for _, l := range t.rule.Limits {
 		r.Limits = append(r.Limits, l.Terms())
@@ -203,13 +203,7 @@ func (s *Side) ruleReport(t *ruleTally) Rule {
 	}
 	r.Keys *= t.keys.times()
 	r.RefusedKeys *= t.keys.times()
-	for _, c := range t.most.Top(mostShown).Counts {
-		k := Key{Key: rules.Key(c.Key), Refused: c.Count}
-		if all := t.keys.of[xxhash.Sum64String(c.Key)]; all != nil {
-			k.Refused, k.Requests = all.refused, all.requests
-		}
-		r.MostRefused = append(r.MostRefused, k)
-	}
+	r.MostRefused = t.mostRefused()
 	for _, at := range slices.Sorted(maps.Keys(t.hours)) {
 		if h := t.hours[at]; h.refused > 0 {
 			r.Hours = append(r.Hours, Hour{time.UnixMicro(at * hourLong).UTC(), h.requests, h.refused})
@@ -217,6 +211,21 @@ func (s *Side) ruleReport(t *ruleTally) Rule {
 	}
 	r.Judgement = r.judge()
 	return r
+}
+
+// mostRefused are the keys with most refused requests. Of a key that the sample does not keep, only a bound is known:
+// so many, or more.
+func (t *ruleTally) mostRefused() []Key {
+	all := []Key{}
+	for _, c := range t.most.Top(mostRefusedKeys).Counts {
+		k := Key{Key: rules.Key(c.Key), Refused: c.Count - c.Error}
+		if kept := t.keys.of[xxhash.Sum64String(c.Key)]; kept != nil {
+			k.Refused, k.Requests = kept.refused, kept.requests
+		}
+		all = append(all, k)
+	}
+	slices.SortStableFunc(all, func(a, b Key) int { return cmp.Compare(b.Refused, a.Refused) })
+	return all[:min(len(all), mostShown)]
 }
 
 // best are the clients that t refused, and that otherwise gave no reason to.
@@ -228,10 +237,11 @@ func (s *Side) best(t *ruleTally) []Client {
 		if at < 0 {
 			continue
 		}
-		refused := c.byRule[at].times
+		b := c.byRule[at]
+		refused := b.times
 		others := c.requests - refused
-		byOthers := c.refused - refused // below 0 in shadow mode, where they pass
-		if others == 0 || byOthers > 0 || c.well*10 < others*9 {
+		byOthers := c.refused - (refused - b.passed)
+		if others == 0 || byOthers > 0 || (c.well-b.well)*10 < others*9 {
 			continue
 		}
 		all = append(all, Client{

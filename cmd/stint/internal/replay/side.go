@@ -63,9 +63,11 @@ type clientTally struct {
 	byRule            []refusedBy
 }
 
+// refusedBy counts the requests of a client that a rule refuses. In shadow mode, some of them pass, and of those,
+// well are answered with a status below 400.
 type refusedBy struct {
-	rule  int // in Side.rules
-	times int64
+	rule                int // in Side.rules
+	times, passed, well int64
 }
 
 // ruleTally counts the requests that a rule applies to.
@@ -212,6 +214,9 @@ func (s *Side) applied(r *rules.Rule, q *request, key string, refused bool) {
 	}
 }
 
+// mostName is how many bytes of a client's name are kept. Whoever signs in with a password of HTTP says any name.
+const mostName = 128
+
 // client is what is known of q's client; nil: it is unknown, or not kept.
 func (s *Side) client(q *request) *clientTally {
 	if !q.client.known() {
@@ -219,7 +224,7 @@ func (s *Side) client(q *request) *clientTally {
 	}
 	c, isNew := s.clients.at(q.hash)
 	if c != nil && isNew {
-		c.client = client{q.client.addr, strings.Clone(q.client.user)}
+		c.client = client{q.client.addr, strings.Clone(q.client.user[:min(len(q.client.user), mostName)])}
 	}
 	return c
 }
@@ -239,10 +244,20 @@ func (s *Side) countClient(q *request, allowed bool) {
 	}
 	c.requests++
 	c.first, c.last = cmp.Or(c.first, q.at), q.at
-	switch {
-	case !allowed:
+	if !allowed {
 		c.refused++
-	case q.status < 400:
-		c.well++
+		return
+	}
+	well := int64(0)
+	if q.status < 400 {
+		well = 1
+	}
+	c.well += well
+	for i := range c.byRule {
+		b := &c.byRule[i]
+		if t := s.rules[b.rule]; t.mark == q.number && t.refusing {
+			b.passed++
+			b.well += well
+		}
 	}
 }
