@@ -63,6 +63,10 @@ type Trial struct {
 	routed func(*rules.Input) *rules.Input // with the name of its route
 	set    *rules.Set
 	try    dry.Try
+
+	// MaxDelay is how long a request may be delayed by rules that shape, as the gateway does. 0: it is not delayed,
+	// as by the check API, and such rules limit.
+	MaxDelay time.Duration
 }
 
 // TrialKeys is how many keys a Trial counts at once, like the memory of a simulation.
@@ -96,12 +100,20 @@ func (t *Trial) Decide(ctx context.Context, in *rules.Input, at time.Time) (*Ver
 	if t.routed != nil {
 		in = t.routed(in)
 	}
-	t.try.In, t.try.At = in, at
+	t.try.In, t.try.At, t.try.MaxDelay = in, at, t.MaxDelay
 	r, err := t.trial.Decide(ctx, &t.try)
 	if err != nil {
 		return nil, err
 	}
 	return &r.Verdict, nil
+}
+
+// Asks adds to out what in asks of the rules, without a decision. The error is as for Decide.
+func (t *Trial) Asks(ctx context.Context, in *rules.Input, out *rules.Plan) error {
+	if t.routed != nil {
+		in = t.routed(in)
+	}
+	return t.set.AsksContext(ctx, in, out)
 }
 
 // Respond says how the last request was answered. Rules with on_status count that as a violation.

@@ -175,7 +175,6 @@ func (r *replayed) replay(ctx context.Context, p *replay.Replay, log *accesslog.
 	defer shown.stop()
 	buffer := bufio.NewWriter(r.out)
 	defer buffer.Flush()
-	each := json.NewEncoder(buffer)
 	sources := log.Sources()
 	for {
 		entries, err := log.Next()
@@ -185,7 +184,11 @@ func (r *replayed) replay(ctx context.Context, p *replay.Replay, log *accesslog.
 				return fmt.Errorf("%s:%d: %w", sources[e.File].Path, e.Line, err)
 			}
 			if r.each {
-				if err := each.Encode(p.Last(e, sources)); err != nil {
+				text, err := json.Marshal(p.Last(e, sources))
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(buffer, "%s\n", plainJSON(text)); err != nil {
 					return err
 				}
 			}
@@ -215,5 +218,6 @@ func replaySide(file string, k *rules.Known) (side *replay.Side, header string, 
 	defer s.Close()
 	side = &replay.Side{Name: file}
 	side.Trial, side.Lacks = server.NewTrial(s, k)
+	side.Trial.MaxDelay = settings.MaxDelay
 	return side, settings.ClientHeader, nil
 }

@@ -79,7 +79,7 @@ func (r *Replay) Suggest(names []string, o suggest.Options) error {
 
 // study measures the request that is replayed now. Its key and cost do not depend on what is refused.
 func (r *Replay) study(ctx context.Context) {
-	if r.sides[0].Trial.Rules().AsksContext(ctx, &r.in, &r.plan) != nil {
+	if r.sides[0].Trial.Asks(ctx, &r.in, &r.plan) != nil {
 		return
 	}
 	for i, rule := range r.plan.Rules {

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/cmd/stint/internal/replay"
+)
+
+// replayReport is the report of lines in combined form under rules.
+func replayReport(t *testing.T, rules, log string, flags ...string) (p replay.Report) {
+	t.Helper()
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "access.log")
+	put(t, file, rules)
+	put(t, path, log)
+	code, out, errs := call("", append([]string{"replay", "--rules", file, "--json", path}, flags...)...)
+	if err := json.Unmarshal([]byte(out), &p); code != 0 || err != nil {
+		t.Fatal(code, errs, err)
+	}
+	return p
+}
+
+// combined is a line of the first hour of a day.
+func combined(client string, second, status int) string {
+	return fmt.Sprintf("%s - - [20/Nov/2026:10:%02d:%02d +0000] \"GET / HTTP/1.1\" %d 1 \"-\" \"-\"\n", client, second/60, second%60, status)
+}
+
+// Requests that a rule in shadow mode would refuse pass, but speak neither for nor against the client's others.
+func TestReplayBestInShadow(t *testing.T) {
+	const shadow = "{name: new, mode: shadow, key: client.ip, limits: [1 per 30s fixed_window]}"
+	const login = "{name: login, key: client.ip, match: request.method == \"POST\", limits: [0 per 1m]}"
+	var good, bad, refused strings.Builder
+	for i := range 20 {
+		good.WriteString(combined("192.0.2.1", 60*i, 200) + combined("192.0.2.1", 60*i+1, 404))
+		bad.WriteString(combined("192.0.2.2", 60*i, 404) + combined("192.0.2.2", 60*i+1, 200))
+		if i%4 == 0 {
+			refused.WriteString(strings.Replace(combined("192.0.2.3", 60*i, 200), "GET", "POST", 1))
+		} else {
+			refused.WriteString(combined("192.0.2.3", 60*i, 200))
+		}
+		refused.WriteString(combined("192.0.2.3", 60*i+1, 200))
+	}
+	for _, c := range []struct {
+		log, best string
+	}{{good.String(), "192.0.2.1"}, {bad.String(), ""}, {refused.String(), ""}} {
+		best := ""
+		for _, b := range replayReport(t, "rules: ["+shadow+", "+login+"]", c.log).ByRule[0].Best {
+			best += b.Client
+			if b.Refused != 20 || b.Passed != 20 {
+				t.Errorf("%+v", b)
+			}
+		}
+		if best != c.best {
+			t.Errorf("the best client is %q, want %q", best, c.best)
+		}
+	}
+}
+
+// A shaping rule refuses what would wait for longer than max_delay.
+func TestReplayShapes(t *testing.T) {
+	p := replayReport(t, "server: {max_delay: 5s, routes: [{upstream: 'http://localhost:1'}]}\n"+
+		"rules: [{name: queue, shape: true, key: client.ip, limits: [60 per 1m leaky_bucket burst 30]}]", strings.Repeat(combined("192.0.2.1", 0, 200), 30))
+	if p.Rules.Refused != 24 {
+		t.Errorf("%d refused, want all but the first and those that wait for 1 to 5 s: 24", p.Rules.Refused)
+	}
+}
+
+// What is suggested for a rule of a route is measured on the route's requests.
+func TestReplaySuggestsForRoutes(t *testing.T) {
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "app.jsonl")
+	put(t, file, "server: {routes: [{name: api, path: /api, upstream: 'http://localhost:1'}]}\n"+
+		"rules: [{name: api, match: request.route == \"api\", key: client.ip, limits: [1 per 1h]}]")
+	var log strings.Builder
+	for i := range 600 {
+		fmt.Fprintf(&log, `{"time":%d,"ip":"192.0.2.%d","host":"a.example","path":"/api/x","method":"GET"}`+"\n", 1770000000+i, i%30)
+	}
+	put(t, path, log.String())
+	code, out, errs := call("", "replay", "--rules", file, "--suggest", "api", path)
+	if code != 0 || !strings.Contains(out, "Suggested for api: ") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+}
+
+// A name in a log cannot write to a terminal.
+func TestReplayEachIsPlain(t *testing.T) {
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "access.log")
+	put(t, file, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
+	put(t, path, strings.Replace(combined("192.0.2.1", 0, 200), "- - ", "- \u009b31m\u202ex ", 1))
+	code, out, errs := call("", "replay", "--rules", file, "--each", path)
+	if code != 0 || !strings.Contains(out, `"client":"\u009b31m\u202ex"`) {
+		t.Errorf("%d %q %s", code, out, errs)
+	}
+}
