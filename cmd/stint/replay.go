@@ -119,19 +119,19 @@ func (r *replayed) run(ctx context.Context, paths []string) error {
 	}
 	defer log.Close()
 	known := replay.Known(log.Has())
-	now, header, err := replaySide(r.rules, known)
+	now, err := replaySide(r.rules, known)
 	if err != nil {
 		return err
 	}
 	var old *replay.Side
 	if r.against != "" {
-		if old, _, err = replaySide(r.against, known); err != nil {
+		if old, err = replaySide(r.against, known); err != nil {
 			return err
 		}
 	}
-	p := replay.New(log.Has(), now, old, header)
+	p := replay.New(log.Has(), now, old)
 	if r.repeats {
-		again, _, err := replaySide(r.rules, known)
+		again, err := replaySide(r.rules, known)
 		if err != nil {
 			return err
 		}
@@ -203,21 +203,20 @@ func (r *replayed) replay(ctx context.Context, p *replay.Replay, log *accesslog.
 	}
 }
 
-// replaySide compiles the rules of a file for requests of which only k is known. header is the setting
-// client_header.
-func replaySide(file string, k *rules.Known) (side *replay.Side, header string, err error) {
+// replaySide compiles the rules of a file for requests of which only k is known.
+func replaySide(file string, k *rules.Known) (*replay.Side, error) {
 	settings, set, err := readConfig(file)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	settings.JWT = nil // no log has tokens
 	s, err := offline(settings, server.Config{Rules: set, Limiter: stint.NewLimiter(&stint.Memory{})})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer s.Close()
-	side = &replay.Side{Name: file}
+	side := &replay.Side{Name: file, ClientHeader: settings.ClientHeader}
 	side.Trial, side.Lacks = server.NewTrial(s, k)
 	side.Trial.MaxDelay = settings.MaxDelay
-	return side, settings.ClientHeader, nil
+	return side, nil
 }

@@ -97,3 +97,25 @@ func TestReplayEachIsPlain(t *testing.T) {
 		t.Errorf("%d %q %s", code, out, errs)
 	}
 }
+
+// Old and new rules trust proxies of their own, so the old ones refuse what they refuse alone.
+func TestReplayAgainstOtherProxies(t *testing.T) {
+	const rule = "rules: [{name: one, key: client.ip, limits: [5 per 1m]}]"
+	var log strings.Builder
+	for i := range 60 {
+		line := strings.TrimSuffix(combined("10.0.0.1", 0, 200), "\n")
+		fmt.Fprintf(&log, "%s \"198.51.100.%d\"\n", line, i)
+	}
+	dir := t.TempDir()
+	plain, behind := filepath.Join(dir, "plain.yaml"), filepath.Join(dir, "behind.yaml")
+	put(t, plain, rule)
+	put(t, behind, "trusted_proxies: [10.0.0.0/8]\n"+rule)
+	if p := replayReport(t, "trusted_proxies: [10.0.0.0/8]\n"+rule, log.String(), "--against", plain); p.Rules.Refused != 0 ||
+		p.Against.Refused != 55 || p.NewlyPassed != 55 || p.NewlyRefused != 0 || p.Rules.Clients != 60 || p.Against.Clients != 1 {
+		t.Errorf("new proxies: %+v against %+v, %d newly passed", p.Rules, *p.Against, p.NewlyPassed)
+	}
+	if p := replayReport(t, rule, log.String(), "--against", behind); p.Rules.Refused != 55 || p.Against.Refused != 0 || p.NewlyRefused != 55 ||
+		p.Rules.Clients != 1 || p.Against.Clients != 60 {
+		t.Errorf("old proxies: %+v against %+v, %d newly refused", p.Rules, *p.Against, p.NewlyRefused)
+	}
+}

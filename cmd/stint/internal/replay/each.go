@@ -25,8 +25,8 @@ type Decided struct {
 // Last is what became of e, which was added last. sources are those of its log.
 func (r *Replay) Last(e *accesslog.Entry, sources []accesslog.Source) Each {
 	last := Each{File: sources[e.File].Path, Line: e.Line, At: time.UnixMicro(e.At).UTC(), Decided: r.outcomes[0].decided()}
-	if r.now.client.known() {
-		last.Client = r.now.client.String()
+	if r.client.known() {
+		last.Client = r.client.String()
 	}
 	if len(r.sides) == 2 {
 		old := r.outcomes[1].decided()

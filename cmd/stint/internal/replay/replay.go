@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/cmd/stint/internal/accesslog"
-	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -18,10 +17,9 @@ import (
 // Replay decides requests, and counts the outcomes. It must not be used from several goroutines at once.
 type Replay struct {
 	has      accesslog.Fields
-	sides    []*Side // the new rules, and those to compare them with
-	clients  httplimit.Clients
+	sides    []*Side         // the new rules, and those to compare them with
 	headers  map[string]bool // that rules read
-	proxies  []netip.Prefix
+	sameSeen bool            // both sides see the same clients
 	in       rules.Input
 	http     rules.Request
 	sent     http.Request // as a trusted proxy sent it
@@ -30,6 +28,7 @@ type Replay struct {
 	last     int64
 	peers    int64 // requests that a trusted proxy sent, for an unknown client
 	now      request
+	client   client     // of it, as the new rules see it
 	outcomes [2]outcome // of it, by side
 	host     struct {
 		sent, read string
@@ -59,23 +58,23 @@ func Known(has accesslog.Fields) *rules.Known {
 	}
 }
 
-// New returns a Replay of new rules for the requests of a log. against is nil, or the rules to compare them with. clientHeader is the
-// setting client_header, and the proxies that are trusted are those of the new rules.
-func New(has accesslog.Fields, rules, against *Side, clientHeader string) *Replay {
+// New returns a Replay of new rules for the requests of a log. against is nil, or the rules to compare them with.
+func New(has accesslog.Fields, rules, against *Side) *Replay {
 	r := &Replay{has: has, sides: []*Side{rules}, headers: map[string]bool{}}
 	r.http.Header = http.Header{}
 	if against != nil {
 		r.sides = append(r.sides, against)
 	}
-	set := rules.Trial.Rules()
-	r.proxies = set.TrustedProxies
-	r.clients = httplimit.Clients{Trusted: set.TrustedProxies, Header: clientHeader, NAT64: set.NAT64}
 	for _, s := range r.sides {
 		s.begin()
 		names, _ := s.Trial.Rules().Headers()
 		for _, name := range names {
 			r.headers[name] = true
 		}
+	}
+	if against != nil {
+		r.sameSeen = rules.seen.Header == against.seen.Header &&
+			slices.Equal(rules.seen.Trusted, against.seen.Trusted) && slices.Equal(rules.seen.NAT64, against.seen.NAT64)
 	}
 	return r
 }
@@ -90,15 +89,21 @@ func (r *Replay) Add(ctx context.Context, e *accesslog.Entry) error {
 		r.first = e.At
 	}
 	r.last = max(r.last, e.At)
-	if understood && len(r.studies) > 0 {
-		r.study(ctx)
-	}
-	if understood && r.repeats != nil {
-		if err := r.repeats.add(ctx, &r.in, at); err != nil {
-			return err
-		}
-	}
 	for i, s := range r.sides {
+		if i == 0 || !r.sameSeen {
+			r.see(e, s)
+		}
+		if i == 0 {
+			r.client = r.now.client
+			if understood && len(r.studies) > 0 {
+				r.study(ctx)
+			}
+			if understood && r.repeats != nil {
+				if err := r.repeats.add(ctx, &r.in, at); err != nil {
+					return err
+				}
+			}
+		}
 		if !understood {
 			r.outcomes[i] = s.malformed()
 			continue
@@ -130,7 +135,7 @@ func (r *Replay) compare(now, old outcome) {
 // read fills in from e. It reports whether a server would understand the request.
 func (r *Replay) read(e *accesslog.Entry) bool {
 	q := &r.http
-	r.in = rules.Input{Request: q, Client: e.Client, Operation: e.Operation, Cost: e.Cost}
+	r.in = rules.Input{Request: q, Operation: e.Operation, Cost: e.Cost}
 	if e.Cost == 0 {
 		r.in.Cost = 1
 	}
@@ -146,15 +151,20 @@ func (r *Replay) read(e *accesslog.Entry) bool {
 			r.in.Attrs[a.Name] = a.Value
 		}
 	}
-	if len(r.proxies) > 0 {
-		r.seeThrough(e)
+	return understood
+}
+
+// see notes the client, as a side sees it: each trusts proxies of its own.
+func (r *Replay) see(e *accesslog.Entry, s *Side) {
+	r.in.Client = e.Client
+	if len(s.seen.Trusted) > 0 {
+		r.seeThrough(e, s)
 	}
 	r.now.client = client{user: e.User}
 	if e.User == "" {
 		r.now.client.addr = r.in.Client
 	}
 	r.now.hash = r.now.client.hash()
-	return understood
 }
 
 // readTarget reads what is requested. It reports whether a server would understand that, and not answer 400.
@@ -202,9 +212,9 @@ func (r *Replay) readHeader(e *accesslog.Entry) {
 }
 
 // seeThrough finds the client behind a trusted proxy.
-func (r *Replay) seeThrough(e *accesslog.Entry) {
+func (r *Replay) seeThrough(e *accesslog.Entry, s *Side) {
 	trusted := func(p netip.Prefix) bool { return p.Contains(e.Client) }
-	if !e.Client.IsValid() || !slices.ContainsFunc(r.proxies, trusted) {
+	if !e.Client.IsValid() || !slices.ContainsFunc(s.seen.Trusted, trusted) {
 		return
 	}
 	r.sent.RemoteAddr = netip.AddrPortFrom(e.Client, 0).String()
@@ -212,7 +222,7 @@ func (r *Replay) seeThrough(e *accesslog.Entry) {
 	for _, f := range e.Header {
 		r.sent.Header[f.Name] = append(r.sent.Header[f.Name], f.Value)
 	}
-	if r.in.Client = r.clients.Addr(&r.sent); r.in.Client == e.Client {
+	if r.in.Client = s.seen.Addr(&r.sent); r.in.Client == e.Client && s == r.sides[0] {
 		r.peers++
 	}
 }

@@ -12,17 +12,21 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/heavy"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/rules"
 )
 
 // Side is one of the rules that are replayed. Name is where they come from. Lacks are those that cannot be tried.
+// ClientHeader is the setting client_header.
 type Side struct {
-	Name  string
-	Trial *server.Trial
-	Lacks []rules.Lack
+	Name         string
+	Trial        *server.Trial
+	Lacks        []rules.Lack
+	ClientHeader string
 
+	seen     httplimit.Clients
 	refused  int64
 	outcomes [32]int64 // by kind
 	names    [32]string
@@ -96,7 +100,9 @@ const mostRefusedKeys = 1000
 func (s *Side) begin() {
 	s.places = map[*rules.Rule]int{}
 	s.clients = newSample[clientTally]()
-	for _, r := range s.Trial.Rules().Rules {
+	set := s.Trial.Rules()
+	s.seen = httplimit.Clients{Trusted: set.TrustedProxies, Header: s.ClientHeader, NAT64: set.NAT64}
+	for _, r := range set.Rules {
 		if r.Mode == rules.Off {
 			continue
 		}
