@@ -135,3 +135,21 @@ func TestMostRefused(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+// An entry of a list is no rule, and a log without requests has no times.
+func TestWords(t *testing.T) {
+	p := Report{Requests: 1, NotReplayed: []NotReplayed{{Rule: "a"}, {Entry: "blocklist entry 1"}}, ByRule: []Rule{{Name: "watch", Key: "client.ip"}}}
+	var b strings.Builder
+	p.Judgement = p.judge()
+	p.Write(&b)
+	for _, want := range []string{"1 request, ", "; 1 rule not replayed.", "watch: no limit, by client.ip"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in %s", want, &b)
+		}
+	}
+	b.Reset()
+	(&Report{}).Write(&b)
+	if strings.Contains(b.String(), "UTC") {
+		t.Error(b.String())
+	}
+}

@@ -55,7 +55,9 @@ const layout = "2006-01-02 15:04:05"
 
 func (t *writer) facts(p *Report) {
 	t.files(&p.Log)
-	t.line("%s requests, %s to %s UTC", spelling.Grouped(p.Requests), p.From.Format(layout), p.To.Format(layout))
+	if p.Requests > 0 {
+		t.line("%s, %s to %s UTC", spelling.SeveralGrouped(p.Requests, "request"), p.From.Format(layout), p.To.Format(layout))
+	}
 	for _, n := range p.NotReplayed {
 		what := "rule " + n.Rule
 		if n.Rule == "" {
@@ -121,7 +123,11 @@ func amount(n, all int64) string {
 
 func (t *writer) rule(r *Rule) {
 	t.line("")
-	t.line("%s: %s, by %s", clip(r.Name, 40), clip(strings.Join(r.Limits, ", "), 60), clip(r.Key, 60))
+	limits := "no limit"
+	if len(r.Limits) > 0 {
+		limits = strings.Join(r.Limits, ", ")
+	}
+	t.line("%s: %s, by %s", clip(r.Name, 40), clip(limits, 60), clip(r.Key, 60))
 	t.wrapped("  ", r.Judgement)
 	if r.Refused == 0 {
 		return

@@ -77,8 +77,14 @@ func (p *Report) judge() string {
 	if p.Against != nil {
 		fmt.Fprintf(&b, "; %s newly refused, and %s newly passed", spelling.Grouped(p.NewlyRefused), spelling.Grouped(p.NewlyPassed))
 	}
-	if n := len(p.NotReplayed); n > 0 {
-		fmt.Fprintf(&b, "; %s not replayed", spelling.SeveralGrouped(n, "rule"))
+	notReplayed := 0
+	for _, n := range p.NotReplayed {
+		if n.Rule != "" {
+			notReplayed++
+		}
+	}
+	if notReplayed > 0 {
+		fmt.Fprintf(&b, "; %s not replayed", spelling.SeveralGrouped(notReplayed, "rule"))
 	}
 	return b.String() + "."
 }
