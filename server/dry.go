@@ -116,5 +116,8 @@ func (t *Trial) Asks(ctx context.Context, in *rules.Input, out *rules.Plan) erro
 	return t.set.AsksContext(ctx, in, out)
 }
 
-// Respond says how the last request was answered. Rules with on_status count that as a violation.
-func (t *Trial) Respond(ctx context.Context, status int) error { return t.trial.Respond(ctx, status) }
+// Respond says how the last request was answered. Rules with on_status count that as a violation; those that then
+// ban the key are returned.
+func (t *Trial) Respond(ctx context.Context, status int) ([]*rules.Rule, error) {
+	return t.trial.Respond(ctx, status)
+}

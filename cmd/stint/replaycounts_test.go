@@ -119,3 +119,18 @@ func TestReplayAgainstOtherProxies(t *testing.T) {
 		t.Errorf("old proxies: %+v against %+v, %d newly refused", p.Rules, *p.Against, p.NewlyRefused)
 	}
 }
+
+// Bans that begin because of responses count, too, once each.
+func TestReplayBansByStatus(t *testing.T) {
+	var log strings.Builder
+	for i := range 40 {
+		log.WriteString(combined("192.0.2.1", 30*i, 401))
+	}
+	p := replayReport(t, "rules: [{name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 5, ban_for: 5m}}]", log.String())
+	r := p.ByRule[0]
+	// Of each 14 requests, 5 are answered, and the 9 that come in less than 5m after them are refused. 7 of the last
+	// 12 are.
+	if r.Bans != 3 || r.Refused != 9+9+7 {
+		t.Errorf("%d bans and %d refused, want 3 and 25", r.Bans, r.Refused)
+	}
+}

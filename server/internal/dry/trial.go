@@ -56,22 +56,28 @@ func (p *Trial) Decide(ctx context.Context, q *Try) (*decide.Request, error) {
 	return t, nil
 }
 
-// Respond counts the response to the last request as a violation, if a rule says so. It does nothing if that
-// request was refused.
-func (p *Trial) Respond(ctx context.Context, status int) error {
+// Respond counts the response to the last request as a violation, if a rule says so, and returns the rules that
+// ban the key for it. It does nothing if that request was refused.
+func (p *Trial) Respond(ctx context.Context, status int) (bans []*rules.Rule, err error) {
 	t := &p.one[0]
 	if !t.Allowed || t.Err != nil {
-		return nil
+		return nil, nil
 	}
 	for i := range t.Watching {
-		if w := &t.Watching[i]; slices.Contains(w.Rule.OnStatus, status) {
-			violation := stint.Request{At: p.at, Asks: []stint.Ask{{Key: w.Ask.Key, Penalty: w.Ask.Penalty}}}
-			if _, err := stint.Violate(ctx, p.limiter.Store, &violation); err != nil {
-				return err
-			}
+		w := &t.Watching[i]
+		if !slices.Contains(w.Rule.OnStatus, status) {
+			continue
+		}
+		violation := stint.Request{At: p.at, Asks: []stint.Ask{{Key: w.Ask.Key, Penalty: w.Ask.Penalty}}}
+		d, err := stint.Violate(ctx, p.limiter.Store, &violation)
+		if err != nil {
+			return bans, err
+		}
+		if d.Outcome == stint.Banned {
+			bans = append(bans, w.Rule)
 		}
 	}
-	return nil
+	return bans, nil
 }
 
 // Take is for decide.Book.

@@ -156,8 +156,12 @@ func (s *Side) decide(ctx context.Context, in *rules.Input, at time.Time, q *req
 		s.refused++
 	}
 	s.countClient(q, o.allowed)
-	if o.allowed && q.status != 0 {
-		err = s.Trial.Respond(ctx, q.status)
+	if !o.allowed || q.status == 0 {
+		return o, nil
+	}
+	bans, err := s.Trial.Respond(ctx, q.status)
+	for _, r := range bans {
+		s.of(r).bans++
 	}
 	return o, err
 }
