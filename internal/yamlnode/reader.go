@@ -156,8 +156,6 @@ var yamlHints = map[string]string{
 	"mapping values are not allowed in this context": `: quote a text that holds ": ", and indent the fields of one mapping alike`,
 }
 
-// splitLine splits an error of package yaml, "yaml: line 3: what". The line may be missing, or that
-// of the block.
 // turns lets other goroutines have a turn at each reading of the decoder, which asks for half a KiB. A file may
 // take 100 ms, and while it is read in the background, requests should not wait for the 10 ms after which Go takes
 // turns by itself.
@@ -175,6 +173,8 @@ func takeTurns(i int) {
 	}
 }
 
+// splitLine splits an error of package yaml, "yaml: line 3: what". The line may be missing, or that
+// of the block.
 func splitLine(err error) (int, string) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
