@@ -75,8 +75,8 @@ const TrialKeys = 20_000_000
 // NewTrial returns a Trial of the rules of s for requests of which only k is known, and the rules and entries
 // of lists that cannot be tried, because they need more than that. Those are off.
 //
-// The rules, and the gateway's routes, are those in force at the call. s must be open then. Nothing else of it is
-// used, and nothing of it is changed.
+// The rules, and the gateway's routes, are those in force at the call, without changes made at run time. s must be
+// open then. Nothing else of it is used, and nothing of it is changed.
 func NewTrial(s *Server, k *rules.Known) (*Trial, []rules.Lack) {
 	known := *k
 	known.Route = k.Route || k.Host && k.Path && len(s.door.Settings.Routes) > 0

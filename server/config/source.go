@@ -23,7 +23,7 @@ type Source struct {
 	// Files have rules, and at most one of them the section "server".
 	Files []rules.File
 	// Opened are the Files, if they were opened before: reading the YAML of many rules takes a sixth of the
-	// time. nil: they were not.
+	// time. nil: they were not. Read may then be called once only.
 	Opened *rules.Opened
 	// Given are values for settings, the strongest last.
 	Given []Given

@@ -34,10 +34,13 @@ type Lack struct {
 
 // Trying returns s for requests of which only k is known: rules that read anything else are off, and entries of
 // lists that do are left out, because what they would decide could only be guessed. lacks has them in the
-// file's order, with the rules that depend on those: a default rule applies where no other rule does.
+// file's order, and then the rules that depend on those: a default rule applies where no other rule does.
 //
-// Rules that hold units until a request ends are among them, too.
+// Rules that hold units until a request ends are among them, too. Changes made at run time are not in trying.
 func (s *Set) Trying(k *Known) (trying *Set, lacks []Lack) {
+	if s.base != nil {
+		s = s.base
+	}
 	a := newApplier(s)
 	for l := Safe; l <= Blocked; l++ {
 		lacks = append(lacks, a.set.list(l).tryOnly(k, l, s)...)
@@ -48,7 +51,7 @@ func (s *Set) Trying(k *Known) (trying *Set, lacks []Lack) {
 			continue
 		}
 		reads := k.lackedBy(s, r)
-		if len(reads) > 0 && first == nil && !r.Default && r.Mode == Enforce {
+		if len(reads) > 0 && first == nil && !r.Default && r.Mode == Enforce && r.Descriptor == nil {
 			first = r
 		}
 		if len(reads) > 0 {
