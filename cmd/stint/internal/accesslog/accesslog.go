@@ -153,7 +153,8 @@ const (
 	longestLine     = 1 << 20 // bytes, without the line's end
 	defaultDisorder = time.Minute
 	mostHeld        = 1 << 18 // entries of a file that wait for older ones
-	mostUnread      = 5       // lines that Unread returns
+	mostHeldBytes   = 128 << 20
+	mostUnread      = 5 // lines that Unread returns
 )
 
 func (o Options) withDefaults() (Options, error) {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
@@ -46,6 +47,9 @@ func findFiles(paths []string, o Options) (files []*file, err error) {
 		files = append(files, &file{path: path, size: info.Size(), latest: info.ModTime().UnixMicro() + day, inDir: inDir})
 	}
 	for _, path := range paths {
+		if path == "-" && slices.ContainsFunc(files, func(f *file) bool { return f.path == "-" }) {
+			continue
+		}
 		if path == "-" {
 			files = append(files, &file{path: path, stream: io.NopCloser(o.Stdin), latest: o.Now.UnixMicro() + day})
 			continue

@@ -132,8 +132,11 @@ func (l *Log) cannotRead(s *source, why error) {
 	}
 }
 
-// mayHold is how many entries of a source may wait for older ones.
-func (l *Log) mayHold() int { return mostHeld / max(l.begun, 1) }
+// holdsEnough reports whether no more entries of s may wait for older ones.
+func (l *Log) holdsEnough(s *source) bool {
+	n := max(l.begun, 1)
+	return s.held > mostHeld/n || s.heldBytes > mostHeldBytes/n
+}
 
 // mostAtOnce bounds what Next returns of several files.
 const mostAtOnce = 512

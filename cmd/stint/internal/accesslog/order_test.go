@@ -104,6 +104,28 @@ func TestHeld(t *testing.T) {
 	}
 }
 
+// Of long lines, fewer wait. When the log is over, no byte is held.
+func TestHeldBytes(t *testing.T) {
+	const long = 200_000
+	var text strings.Builder
+	for i := range 3 * mostHeldBytes / long / 2 {
+		fmt.Fprintf(&text, `192.0.2.1 - - [10/Oct/2000:13:55:%02d +0000] "GET /%s HTTP/1.1" 200 1`+"\n", 30+i%3, strings.Repeat("x", long))
+	}
+	l := openLog(t, Options{}, write(t, "access.log", text.String()))
+	s := l.sources[0]
+	most := 0
+	for {
+		_, err := l.Next()
+		most = max(most, s.heldBytes)
+		if err != nil {
+			break
+		}
+	}
+	if most > mostHeldBytes+4<<20 || most < mostHeldBytes/2 || s.heldBytes != 0 || s.held != 0 {
+		t.Errorf("at most %d bytes wait; after the end %d, and %d entries", most, s.heldBytes, s.held)
+	}
+}
+
 // Files that do not overlap are not open at once.
 func TestOpenFiles(t *testing.T) {
 	dir := t.TempDir()

@@ -26,14 +26,15 @@ type source struct {
 	lines   *lines
 	ended   error // why there are no more lines: io.EOF, or it failed
 
-	queue  []*batch // which wait until nothing older can come, in order
-	held   int      // entries in queue
-	head   *batch   // what is given next; nil: it has not begun, or has ended
-	given  int      // of head
-	free   []*batch
-	toSort []toSort
-	latest int64 // of all entries read
-	passed int64 // entries before it would be out of order
+	queue     []*batch // which wait until nothing older can come, in order
+	held      int      // entries in queue
+	heldBytes int      // of their lines
+	head      *batch   // what is given next; nil: it has not begun, or has ended
+	given     int      // of head
+	free      []*batch
+	toSort    []toSort
+	latest    int64 // of all entries read
+	passed    int64 // entries before it would be out of order
 }
 
 // batch is some entries in order of time.
@@ -41,6 +42,7 @@ type batch struct {
 	entries        []Entry
 	headers, attrs []Field // which they, or those of a later batch if it is shared, may have
 	shared         bool
+	bytes          int // of the lines; 0 of a batch whose newer entries are in the next one
 }
 
 func (b *batch) last() int64 { return b.entries[len(b.entries)-1].At }
@@ -93,9 +95,10 @@ func (s *source) advance() (bool, error) {
 	s.head, s.given = nil, 0
 	for {
 		if len(s.queue) > 0 {
-			if first := s.queue[0]; s.ended != nil || first.last() <= s.latest-s.log.disorder || s.held > s.log.mayHold() {
+			if first := s.queue[0]; s.ended != nil || first.last() <= s.latest-s.log.disorder || s.log.holdsEnough(s) {
 				s.head, s.queue = first, s.queue[1:]
 				s.held -= len(first.entries)
+				s.heldBytes -= first.bytes
 				s.passed = first.last()
 				return true, nil
 			}
@@ -118,7 +121,7 @@ func (s *source) fill() {
 	b := s.newBatch()
 	d := &s.d
 	d.headers, d.attrs = slab{all: b.headers[:0]}, slab{all: b.attrs[:0]}
-	all, inOrder, before := b.entries[:0], true, int64(0)
+	all, inOrder, before, bytes := b.entries[:0], true, int64(0), 0
 	if n := len(s.queue); n > 0 {
 		before = s.queue[n-1].last()
 	}
@@ -156,13 +159,15 @@ func (s *source) fill() {
 		}
 		before = at
 		s.latest = max(s.latest, at)
+		bytes += len(line)
 	}
-	b.entries, b.headers, b.attrs = all, d.headers.all, d.attrs.all
+	b.entries, b.headers, b.attrs, b.bytes = all, d.headers.all, d.attrs.all, bytes
 	if len(all) == 0 {
 		s.recycle(b)
 		return
 	}
 	s.held += len(all)
+	s.heldBytes += bytes
 	if !inOrder {
 		b = s.reorder(b)
 	}
@@ -213,10 +218,12 @@ func (s *source) reorder(b *batch) *batch {
 		}
 		add(q.entries[first:])
 		q.entries, q.shared = q.entries[:first], true
+		b.bytes, q.bytes = b.bytes+q.bytes, 0
 	}
 	add(b.entries)
 	slices.SortFunc(all, func(a, b toSort) int { return cmp.Or(cmp.Compare(a.at, b.at), a.index-b.index) })
 	sorted := s.newBatch()
+	sorted.bytes = b.bytes
 	for i := range all {
 		sorted.entries = append(sorted.entries, *all[i].entry)
 	}
