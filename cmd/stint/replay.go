@@ -118,54 +118,63 @@ func (r *replayed) run(ctx context.Context, paths []string) error {
 		return err
 	}
 	defer log.Close()
+	p, err := r.prepare(log)
+	if err != nil {
+		return err
+	}
+	failed := r.replay(ctx, p, log)
+	stopped := failed != nil
+	if errors.Is(failed, context.Canceled) {
+		failed = nil // a person has seen enough
+	}
+	if r.each {
+		return failed
+	}
+	report, err := p.Report(context.WithoutCancel(ctx), replay.LogOf(log, stopped))
+	if err != nil {
+		return cmp.Or(failed, err)
+	}
+	return cmp.Or(r.print(report), failed)
+}
+
+// prepare makes what replays log.
+func (r *replayed) prepare(log *accesslog.Log) (*replay.Replay, error) {
 	known := replay.Known(log.Has())
 	now, err := replaySide(r.rules, known)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var old *replay.Side
 	if r.against != "" {
 		if old, err = replaySide(r.against, known); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	p := replay.New(log.Has(), now, old)
 	if r.repeats {
 		again, err := replaySide(r.rules, known)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		p.Repeat(again.Trial)
 	}
-	if err := p.Suggest(r.suggest, suggest.Options{Untouched: float64(r.untouched)}); err != nil {
-		return err
-	}
-	failed := r.replay(ctx, p, log)
-	if failed != nil && !errors.Is(failed, context.Canceled) {
-		return failed
-	}
-	if r.each {
-		return nil
-	}
-	report, err := p.Report(context.WithoutCancel(ctx))
-	if err != nil {
-		return err
-	}
-	report.Log = replay.LogOf(log, failed != nil)
+	return p, p.Suggest(r.suggest, suggest.Options{Untouched: float64(r.untouched)})
+}
+
+func (r *replayed) print(report *replay.Report) error {
 	if r.suggested != "" {
 		if err := writeSuggested(r.suggested, r.rules, report.Suggestions); err != nil {
 			return err
 		}
 	}
-	if r.json {
-		text, err := json.MarshalIndent(report, "", "  ")
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(r.out, "%s\n", plainJSON(text))
-		return err
+	if !r.json {
+		return report.Write(r.out)
 	}
-	return report.Write(r.out)
+	text, err := json.MarshalIndent(report, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(r.out, "%s\n", plainJSON(text))
+	}
+	return err
 }
 
 // replay decides all requests of the log. An error that wraps context.Canceled means that a person has seen

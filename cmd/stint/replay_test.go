@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -208,15 +209,15 @@ func TestReplayCounts(t *testing.T) {
 		}
 		want[e.Outcome]++
 		oldWant[e.Against.Outcome]++
-		if e.Outcome == "malformed" || e.Against.Outcome == "malformed" {
-			continue
-		}
-		clients[e.Client] = true
 		refused := e.Rule != "" || e.Outcome == "blocked"
-		if refused {
-			refusedClients[e.Client] = true
+		if e.Outcome != "malformed" {
+			clients[e.Client] = true
+			if refused {
+				refusedClients[e.Client] = true
+			}
 		}
-		switch was := e.Against.Rule != ""; {
+		refused = refused || e.Outcome == "malformed"
+		switch was := e.Against.Rule != "" || e.Against.Outcome == "malformed"; {
 		case refused && !was:
 			newlyRefused++
 		case was && !refused:
@@ -325,5 +326,26 @@ func TestReplayRepeats(t *testing.T) {
 		if got.Rules.Refused != c.refused || *got.Repeats != c.want {
 			t.Errorf("%v: %d refused as they came, want %d; if repeated %+v, want %+v", c.seconds, got.Rules.Refused, c.refused, *got.Repeats, c.want)
 		}
+	}
+}
+
+// A file that breaks off is reported on as far as it goes, and then is an error.
+func TestReplayOfBrokenFile(t *testing.T) {
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "access.log.gz")
+	put(t, file, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 50_000 {
+		fmt.Fprintf(w, "192.0.2.%d - - [20/Nov/2026:10:00:00 +0000] \"GET /%x HTTP/1.1\" 200 1 \"-\" \"-\"\n", random.IntN(250), random.Uint64())
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, path, packed.String()[:packed.Len()-1000])
+	code, out, errs := call("", "replay", "--rules", file, path)
+	if code != 1 || errs != "stint: "+path+": unexpected EOF\n" || !strings.Contains(out, "Interrupted: this is what was read until then.") || !strings.Contains(out, "one: 1 per 1h, by client.ip") {
+		t.Errorf("%d %s%s", code, errs, out)
 	}
 }

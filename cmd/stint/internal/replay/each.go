@@ -11,7 +11,7 @@ type Each struct {
 	File   string    `json:"file"`
 	Line   int64     `json:"line"` // from 1
 	At     time.Time `json:"at"`
-	Client string    `json:"client,omitempty"` // an address, or who signed in
+	Client string    `json:"client,omitempty"` // an address or network, or who signed in
 	Decided
 	Against *Decided `json:"against,omitempty"`
 }

@@ -121,7 +121,6 @@ func (r *Replay) Add(ctx context.Context, e *accesslog.Entry) error {
 
 func (r *Replay) compare(now, old outcome) {
 	switch {
-	case now.name == malformed || old.name == malformed: // no rule decides
 	case old.allowed && !now.allowed:
 		r.newly.refused++
 		if now.rule != nil {
@@ -161,8 +160,8 @@ func (r *Replay) see(e *accesslog.Entry, s *Side) {
 		r.seeThrough(e, s)
 	}
 	r.now.client = client{user: e.User}
-	if e.User == "" {
-		r.now.client.addr = r.in.Client
+	if e.User == "" || e.Status == http.StatusUnauthorized { // then it is who the client claims to be
+		r.now.client = client{network: networkOf(r.in.Client, s.Trial.Rules().IPv6Prefix)}
 	}
 	r.now.hash = r.now.client.hash()
 }

@@ -24,7 +24,8 @@ type Report struct {
 	// Rules are the new rules, and Against those that they are compared with.
 	Rules   Outcome  `json:"rules"`
 	Against *Outcome `json:"against,omitempty"`
-	// NewlyRefused and NewlyPassed are requests that the two decide differently.
+	// NewlyRefused and NewlyPassed are requests that pass under one of the two, and not under the other, be it
+	// for a rule or because they are malformed.
 	NewlyRefused int64 `json:"newly_refused"`
 	NewlyPassed  int64 `json:"newly_passed"`
 	// Repeats are what the new rules refuse if clients repeat what was refused; nil: nobody asked.
@@ -64,6 +65,7 @@ type Rule struct {
 	Key    string   `json:"key"`
 	Limits []string `json:"limits"`
 
+	// Requests are those that it applied to. While a ban runs, the rule that bans answers alone.
 	Requests int64 `json:"requests"`
 	Refused  int64 `json:"refused"`
 	Bans     int64 `json:"bans"` // that began
@@ -119,10 +121,11 @@ type NotReplayed struct {
 
 const mostShown = 10 // keys, or clients, of a rule
 
-// Report is what was found. No request may be added after it. The error is one of Add.
-func (r *Replay) Report(ctx context.Context) (*Report, error) {
+// Report is what was found, and log what was read. No request may be added after it. The error is one of Add.
+func (r *Replay) Report(ctx context.Context, log Log) (*Report, error) {
 	now := r.sides[0]
 	p := &Report{
+		Log:  log,
 		From: time.UnixMicro(r.first).UTC(), To: time.UnixMicro(r.last).UTC(), Requests: r.requests,
 		Rules: now.outcome(), NewlyRefused: r.newly.refused, NewlyPassed: r.newly.passed,
 		ByRule: []Rule{}, NotReplayed: []NotReplayed{}, Notes: []string{},
@@ -131,8 +134,10 @@ func (r *Replay) Report(ctx context.Context) (*Report, error) {
 		p.ByRule = append(p.ByRule, now.ruleReport(t))
 	}
 	for i, s := range r.sides {
-		for _, l := range s.Lacks {
-			p.lacks(l)
+		if r.requests > 0 { // else nothing is known of the log
+			for _, l := range s.Lacks {
+				p.lacks(l)
+			}
 		}
 		if i == 1 {
 			against := s.outcome()

@@ -37,15 +37,28 @@ type Side struct {
 
 // client is who sends requests: an address, or who signed in.
 type client struct {
-	addr netip.Addr
-	user string // with a user, addr is zero
+	network netip.Prefix // an IPv4 address, or the network that identifies a client of IPv6
+	user    string       // with a user, network is zero
 }
 
 func (c client) String() string {
 	if c.user != "" {
 		return c.user
 	}
-	return c.addr.String()
+	if c.network.IsSingleIP() {
+		return c.network.Addr().String()
+	}
+	return c.network.String()
+}
+
+// networkOf is the address, or of IPv6 the network, that identifies a client.
+func networkOf(a netip.Addr, ipv6Prefix int) netip.Prefix {
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = ipv6Prefix
+	}
+	network, _ := a.Prefix(bits) // none, if a is not known
+	return network
 }
 
 func (c client) known() bool { return c != client{} }
@@ -54,7 +67,7 @@ func (c client) hash() uint64 {
 	if c.user != "" {
 		return xxhash.Sum64String(c.user)
 	}
-	b := c.addr.As16()
+	b := c.network.Addr().As16()
 	return xxhash.Sum64(b[:])
 }
 
@@ -234,7 +247,7 @@ func (s *Side) client(q *request) *clientTally {
 	}
 	c, isNew := s.clients.at(q.hash)
 	if c != nil && isNew {
-		c.client = client{q.client.addr, strings.Clone(q.client.user[:min(len(q.client.user), mostName)])}
+		c.client = client{q.client.network, strings.Clone(q.client.user[:min(len(q.client.user), mostName)])}
 	}
 	return c
 }

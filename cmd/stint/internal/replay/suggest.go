@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/stintdev/stint/cmd/stint/internal/suggest"
 	"github.com/stintdev/stint/internal/spelling"
@@ -59,10 +60,14 @@ func (r *Replay) Suggest(names []string, o suggest.Options) error {
 		known = append(known, t.rule.Name)
 	}
 	for _, name := range names {
-		found := false
+		found := name == AllRules
 		for _, t := range side.rules {
-			if name == AllRules || t.rule.Name == name {
-				r.studies, found = append(r.studies, study{t.rule, suggest.New(o)}), true
+			if name != AllRules && t.rule.Name != name {
+				continue
+			}
+			found = true
+			if !slices.ContainsFunc(r.studies, func(s study) bool { return s.rule == t.rule }) {
+				r.studies = append(r.studies, study{t.rule, suggest.New(o)})
 			}
 		}
 		if !found {

@@ -77,6 +77,9 @@ func (p *Report) judge() string {
 	if p.Against != nil {
 		fmt.Fprintf(&b, "; %s newly refused, and %s newly passed", spelling.Grouped(p.NewlyRefused), spelling.Grouped(p.NewlyPassed))
 	}
+	if out := p.Log.Late + p.Log.Unread; out > 0 {
+		fmt.Fprintf(&b, "; %s left out", spelling.SeveralGrouped(out, "line"))
+	}
 	notReplayed := 0
 	for _, n := range p.NotReplayed {
 		if n.Rule != "" {
@@ -92,6 +95,9 @@ func (p *Report) judge() string {
 // notes are what the numbers do not know.
 func (r *Replay) notes(p *Report) {
 	add := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
+	if !r.sides[0].Trial.Rules().Enabled {
+		add("The rules are switched off (enabled: false), and refuse nothing.")
+	}
 	if q := p.Repeats; q != nil {
 		add("If each refused request is repeated after its Retry-After, at most %d times, %s of the log (%s) are refused at first; %s sent, and %s never pass.", mostRepeats,
 			spelling.SeveralGrouped(q.Refused, "request"), share(q.Refused, p.Requests), spelling.SeveralGrouped(q.Sent, "repetition"), spelling.Grouped(q.Lost))
