@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stintdev/stint/cmd/stint/internal/sample"
 	"github.com/stintdev/stint/internal/heavy"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -16,31 +17,25 @@ import (
 func TestSample(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{0, 1, 1000, 1001, 40_000, 300_000} {
-		s := newSample[bool]()
-		s.most = 1000
+		s := sample.New[*bool](1000)
 		for range n {
 			hash := random.Uint64()
 			for range 2 { // again is the same key
-				if v, isNew := s.at(hash); v != nil && isNew {
+				if v, isNew := tallyOf(&s, hash); v != nil && isNew {
 					*v = random.IntN(4) == 0
 				}
 			}
 		}
-		if len(s.of) > s.most || s.isPart() != (n > s.most) {
-			t.Fatalf("of %d keys %d are kept, a part: %t", n, len(s.of), s.isPart())
+		if len(s.Of) > s.Most || s.IsPart() != (n > s.Most) {
+			t.Fatalf("of %d keys %d are kept, a part: %t", n, len(s.Of), s.IsPart())
 		}
-		marked := int64(0)
-		for _, v := range s.of {
-			if *v {
-				marked++
-			}
-		}
+		keys, marked := count(&s, func(v *bool) bool { return *v })
 		near := func(got int64, want float64) bool { return float64(got) >= 0.8*want && float64(got) <= 1.2*want }
-		if keys := int64(len(s.of)) * s.times(); n <= s.most && keys != int64(n) || !near(keys, float64(n)) {
+		if n <= s.Most && keys != int64(n) || !near(keys, float64(n)) {
 			t.Errorf("%d keys are told to be %d", n, keys)
 		}
-		if n >= 1000 && !near(marked*s.times(), float64(n)/4) {
-			t.Errorf("a quarter of %d keys is told to be %d", n, marked*s.times())
+		if n >= 1000 && !near(marked, float64(n)/4) {
+			t.Errorf("a quarter of %d keys is told to be %d", n, marked)
 		}
 	}
 }
@@ -122,8 +117,7 @@ func TestTextFits(t *testing.T) {
 
 // The heaviest keys are found with a bound of their count. What is shown is never more than was refused.
 func TestMostRefused(t *testing.T) {
-	tally := ruleTally{keys: newSample[keyTally](), most: heavy.New(mostRefusedKeys)}
-	tally.keys.zeros = 64 // it keeps no key
+	tally := ruleTally{keys: sample.New[*keyTally](0), most: heavy.New(mostRefusedKeys)}
 	for i := range 50_000 {
 		tally.most.Add([]byte(strconv.Itoa(i)), 1)
 		if i%100 == 0 {

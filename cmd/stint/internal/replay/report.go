@@ -7,8 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
+	"github.com/stintdev/stint/cmd/stint/internal/sample"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -173,21 +172,14 @@ func (p *Report) lacks(l rules.Lack) {
 }
 
 func (s *Side) outcome() Outcome {
-	o := Outcome{File: s.Name, Version: s.Trial.Rules().Version, Outcomes: map[string]int64{}, Sampled: s.clients.isPart()}
+	o := Outcome{File: s.Name, Version: s.Trial.Rules().Version, Outcomes: map[string]int64{}, Sampled: s.clients.IsPart()}
 	for i, n := range s.outcomes {
 		if n > 0 {
 			o.Outcomes[s.names[i]] += n
 		}
 	}
 	o.Refused = s.refused
-	for _, c := range s.clients.of {
-		o.Clients++
-		if c.refused > 0 {
-			o.RefusedClients++
-		}
-	}
-	o.Clients *= s.clients.times()
-	o.RefusedClients *= s.clients.times()
+	o.Clients, o.RefusedClients = count(&s.clients, func(c *clientTally) bool { return c.refused > 0 })
 	return o
 }
 
@@ -195,19 +187,12 @@ func (s *Side) ruleReport(t *ruleTally) Rule {
 	r := Rule{
 		Name: t.rule.Name, Mode: t.rule.Mode.String(), Key: t.rule.Key, Limits: []string{},
 		Requests: t.requests, Refused: t.refused, Bans: t.bans, NewlyRefused: t.newlyRefused,
-		Sampled: t.keys.isPart(), Best: s.best(t), Hours: []Hour{},
+		Sampled: t.keys.IsPart(), Best: s.best(t), Hours: []Hour{},
 	}
 	for _, l := range t.rule.Limits {
 		r.Limits = append(r.Limits, l.Terms())
 	}
-	for _, k := range t.keys.of {
-		r.Keys++
-		if k.refused > 0 {
-			r.RefusedKeys++
-		}
-	}
-	r.Keys *= t.keys.times()
-	r.RefusedKeys *= t.keys.times()
+	r.Keys, r.RefusedKeys = count(&t.keys, func(k *keyTally) bool { return k.refused > 0 })
 	r.MostRefused = t.mostRefused()
 	for _, at := range slices.Sorted(maps.Keys(t.hours)) {
 		if h := t.hours[at]; h.refused > 0 {
@@ -224,7 +209,7 @@ func (t *ruleTally) mostRefused() []Key {
 	all := []Key{}
 	for _, c := range t.most.Top(mostRefusedKeys).Counts {
 		k := Key{Key: rules.Key(c.Key), Refused: c.Count - c.Error}
-		if kept := t.keys.of[xxhash.Sum64String(c.Key)]; kept != nil {
+		if kept := t.keys.Of[sample.Hash(c.Key)]; kept != nil {
 			k.Refused, k.Requests = kept.refused, kept.requests
 		}
 		all = append(all, k)
@@ -237,7 +222,7 @@ func (t *ruleTally) mostRefused() []Key {
 func (s *Side) best(t *ruleTally) []Client {
 	all := []Client{}
 	place := s.places[t.rule]
-	for _, c := range s.clients.of {
+	for _, c := range s.clients.Of {
 		at := slices.IndexFunc(c.byRule, func(b refusedBy) bool { return b.rule == place })
 		if at < 0 {
 			continue

@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/cmd/stint/internal/sample"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/heavy"
 	"github.com/stintdev/stint/server"
@@ -32,7 +33,7 @@ type Side struct {
 	names    [32]string
 	rules    []*ruleTally
 	places   map[*rules.Rule]int // in rules
-	clients  *sample[clientTally]
+	clients  sample.Sample[*clientTally]
 }
 
 // client is who sends requests: an address, or who signed in.
@@ -65,7 +66,7 @@ func (c client) known() bool { return c != client{} }
 
 func (c client) hash() uint64 {
 	if c.user != "" {
-		return xxhash.Sum64String(c.user)
+		return sample.Hash(c.user)
 	}
 	b := c.network.Addr().As16()
 	return xxhash.Sum64(b[:])
@@ -93,7 +94,7 @@ type ruleTally struct {
 	requests, refused int64
 	newlyRefused      int64
 	bans              int64
-	keys              *sample[keyTally]
+	keys              sample.Sample[*keyTally]
 	most              *heavy.Summary // of refused keys
 	hours             map[int64]*hourTally
 	hour              *hourTally // the last one
@@ -112,7 +113,7 @@ const mostRefusedKeys = 1000
 
 func (s *Side) begin() {
 	s.places = map[*rules.Rule]int{}
-	s.clients = newSample[clientTally]()
+	s.clients = sample.New[*clientTally](mostKept)
 	set := s.Trial.Rules()
 	s.seen = httplimit.Clients{Trusted: set.TrustedProxies, Header: s.ClientHeader, NAT64: set.NAT64}
 	for _, r := range set.Rules {
@@ -120,7 +121,7 @@ func (s *Side) begin() {
 			continue
 		}
 		s.places[r] = len(s.rules)
-		s.rules = append(s.rules, &ruleTally{rule: r, keys: newSample[keyTally](),
+		s.rules = append(s.rules, &ruleTally{rule: r, keys: sample.New[*keyTally](mostKept),
 			most: heavy.New(mostRefusedKeys), hours: map[int64]*hourTally{}, mark: -1})
 	}
 }
@@ -217,7 +218,7 @@ func (s *Side) applied(r *rules.Rule, q *request, key string, refused bool) {
 			}
 		}
 		t.hour.requests++
-		if k, _ := t.keys.at(xxhash.Sum64String(key)); k != nil {
+		if k, _ := tallyOf(&t.keys, sample.Hash(key)); k != nil {
 			k.requests++
 		}
 	}
@@ -227,7 +228,7 @@ func (s *Side) applied(r *rules.Rule, q *request, key string, refused bool) {
 	t.refusing = true
 	t.refused++
 	t.hour.refused++
-	if k, _ := t.keys.at(xxhash.Sum64String(key)); k != nil {
+	if k, _ := tallyOf(&t.keys, sample.Hash(key)); k != nil {
 		k.refused++
 	}
 	q.text = append(q.text[:0], key...)
@@ -245,7 +246,7 @@ func (s *Side) client(q *request) *clientTally {
 	if !q.client.known() {
 		return nil
 	}
-	c, isNew := s.clients.at(q.hash)
+	c, isNew := tallyOf(&s.clients, q.hash)
 	if c != nil && isNew {
 		c.client = client{q.client.network, strings.Clone(q.client.user[:min(len(q.client.user), mostName)])}
 	}

@@ -25,6 +25,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/stintdev/stint/cmd/stint/internal/sample"
 )
 
 // Options say what to suggest. The zero Options are usual.
@@ -59,9 +61,7 @@ func (o Options) margin() float64 {
 // memory does not grow with the requests. It is not safe for concurrent use.
 type Study struct {
 	options  Options
-	keys     map[uint64]entry
-	level    int // a key is remembered if its hash begins with as many zeros
-	most     int
+	keys     sample.Sample[entry]
 	midnight int64 // in UTC, before the first request
 	first    int64 // request, in µs since then
 	last     int64
@@ -70,7 +70,7 @@ type Study struct {
 
 // New starts a study.
 func New(o Options) *Study {
-	return &Study{options: o, keys: map[uint64]entry{}, most: maxKeys}
+	return &Study{options: o, keys: sample.New[entry](maxKeys)}
 }
 
 // mostCost bounds the cost of a request, so that sums do not overflow.
@@ -97,23 +97,20 @@ func (s *Study) Observe(name string, at, cost int64) {
 	at = max(at-s.midnight, s.last)
 	s.last = at
 	s.requests++
-	hash := hashOf(name)
-	if !s.samples(hash) {
+	hash := sample.Hash(name)
+	if !s.keys.Keeps(hash) {
 		return
 	}
-	e, known := s.keys[hash]
+	e, known := s.keys.Of[hash]
 	switch {
 	case !known:
-		s.keys[hash] = entry{at: at, cost: cost}
-		if len(s.keys) > s.most {
-			s.thin()
-		}
+		s.keys.Put(hash, entry{at: at, cost: cost})
 		return
 	case e.k == nil:
 		e.k = &key{name: strings.Clone(name[:min(len(name), mostName)])}
 		e.k.start(e.at / tick)
 		e.k.add(e.at, e.cost)
-		s.keys[hash] = e
+		s.keys.Of[hash] = e
 	}
 	if now := at / tick; now != e.k.tick {
 		e.k.moveTo(now)
@@ -133,7 +130,7 @@ const fewestKeys = 20
 // requests may follow. The
 // error is ErrFewKeys or ErrLarge.
 func (s *Study) Suggest() (Suggestion, error) {
-	if len(s.keys) < fewestKeys {
+	if len(s.keys.Of) < fewestKeys {
 		return Suggestion{}, ErrFewKeys
 	}
 	keys := s.states()
@@ -155,9 +152,9 @@ func (s *Study) days() int { return int(s.last/perDay) + 1 }
 // states are copies of all keys, as if their newest day had ended. Their order is the same in every
 // run, so that the suggestion is, too.
 func (s *Study) states() []*key {
-	all := make([]*key, 0, len(s.keys))
-	for _, hash := range slices.Sorted(maps.Keys(s.keys)) {
-		k := s.keys[hash].state()
+	all := make([]*key, 0, len(s.keys.Of))
+	for _, hash := range slices.Sorted(maps.Keys(s.keys.Of)) {
+		k := s.keys.Of[hash].state()
 		k.fold()
 		all = append(all, &k)
 	}

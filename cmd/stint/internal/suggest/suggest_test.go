@@ -168,7 +168,7 @@ func TestTooLittle(t *testing.T) {
 func TestSample(t *testing.T) {
 	study := func() *Study {
 		s := New(Options{})
-		s.most = 2000
+		s.keys.Most = 2000
 		for round := range 10 {
 			for i := range 50_000 {
 				if i%10 >= round {
@@ -183,7 +183,7 @@ func TestSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := float64(len(s.keys))
+	n := float64(len(s.keys.Of))
 	if n > 2000 || n < 500 || math.Abs(float64(got.Keys)/50_000-1) > 4/math.Sqrt(n) || !got.Sampled || got.Requests != 275_000 {
 		t.Errorf("%v keys are in the sample, %d of 50,000 in all, %d requests", n, got.Keys, got.Requests)
 	}

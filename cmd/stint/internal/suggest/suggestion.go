@@ -115,9 +115,9 @@ type findings struct {
 
 func (f *findings) suggestion() (Suggestion, error) {
 	s := Suggestion{
-		Share: f.share, Sampled: f.study.level > 0,
-		Keys: int64(len(f.study.keys)) << f.study.level, Requests: f.study.requests,
-		ApartKeys: len(f.apart) << f.study.level,
+		Share: f.share, Sampled: f.study.keys.IsPart(),
+		Keys: f.study.keys.All(len(f.study.keys.Of)), Requests: f.study.requests,
+		ApartKeys: int(f.study.keys.All(len(f.apart))),
 	}
 	f.addApart(&s)
 	margin := f.study.options.margin()
@@ -183,7 +183,7 @@ func (f *findings) untouched(limits []Limit) float64 {
 
 func (f *findings) addApart(s *Suggestion) {
 	var all, apart float64
-	for _, e := range f.study.keys {
+	for _, e := range f.study.keys.Of {
 		all += float64(e.units())
 	}
 	for _, k := range f.apart {

@@ -23,7 +23,7 @@ func (f *findings) why(s *Suggestion) string {
 		}
 		used = append(used, t)
 	}
-	text := fmt.Sprintf("%s of %s keys never used more than %s", percent(s.Share), spelling.Grouped(int64(len(f.people))<<f.study.level), strings.Join(used, ", or "))
+	text := fmt.Sprintf("%s of %s keys never used more than %s", percent(s.Share), spelling.Grouped(f.study.keys.All(len(f.people))), strings.Join(used, ", or "))
 	if m := f.study.options.margin(); m > 0 {
 		text += fmt.Sprintf(", and the limit has a margin of %s, rounded up", percent(m))
 	}
@@ -56,7 +56,7 @@ func (f *findings) notes(s *Suggestion) (notes []string) {
 		note("The log is shorter than a week, and may miss the busiest days.")
 	}
 	if s.Sampled {
-		note("Of about %s keys, a sample of %s was measured.", spelling.Grouped(s.Keys), spelling.Grouped(int64(len(f.study.keys))))
+		note("Of about %s keys, a sample of %s was measured.", spelling.Grouped(s.Keys), spelling.Grouped(int64(len(f.study.keys.Of))))
 	}
 	if s.ApartKeys == 0 {
 		note("No crawler and nobody who attacks was recognized.")
