@@ -57,6 +57,7 @@ limits are. Keys far apart from all others, such as crawlers, do not count, and 
 	f.StringSliceVar(&r.suggest, "suggest", nil, "suggest limits for these `RULES`, or for all")
 	f.Var(&r.untouched, "untouched", "the `SHARE` of keys that suggested limits leave untouched (default 99.9%)")
 	f.StringVar(&r.suggested, "suggested", "", "write the rules with the suggested limits to `FILE`")
+	f.Var(&r.sampled, "sampled", "the log has this `SHARE` of the requests, such as 10%, each chosen at random")
 	f.BoolVar(&r.repeats, "repeats", false, "also find what is refused if clients repeat refused requests")
 	f.BoolVar(&r.json, "json", false, "print JSON")
 	f.BoolVar(&r.each, "each", false, "print a line of JSON for each request, and no report")
@@ -76,6 +77,12 @@ limits are. Keys far apart from all others, such as crawlers, do not count, and 
 		}
 		if r.each && (r.json || r.repeats || len(r.suggest) > 0) {
 			return errUsage{errors.New("--each prints no report: want it without --json, --repeats and --suggest")}
+		}
+		if r.sampled > 0 && (r.each || len(r.suggest) > 0) {
+			return errUsage{errors.New("--sampled has no numbers for single requests and peaks: want it without --each and --suggest")}
+		}
+		if r.sampled > 0 && r.sampled < leastSampled {
+			return errUsage{errors.New("--sampled: want at least 0.1%")}
 		}
 		var err error
 		if r.log.Zone, err = time.LoadLocation(*zone); err != nil {
@@ -100,12 +107,16 @@ func untilDone(ctx context.Context, in io.Reader) io.Reader {
 	return read
 }
 
+// leastSampled bounds how often a request of a sample is replayed.
+const leastSampled = 0.001
+
 // replayed is a call of stint replay.
 type replayed struct {
 	rules, against string
 	log            accesslog.Options
 	json, each     bool
 	repeats        bool
+	sampled        share
 	suggest        []string // rules
 	untouched      share
 	suggested      string
@@ -140,6 +151,7 @@ func (r *replayed) run(ctx context.Context, paths []string) error {
 // prepare makes what replays log.
 func (r *replayed) prepare(log *accesslog.Log) (*replay.Replay, error) {
 	known := replay.Known(log.Has())
+	known.Share = float64(r.sampled)
 	now, err := replaySide(r.rules, known)
 	if err != nil {
 		return nil, err
@@ -151,6 +163,9 @@ func (r *replayed) prepare(log *accesslog.Log) (*replay.Replay, error) {
 		}
 	}
 	p := replay.New(log.Has(), now, old)
+	if r.sampled > 0 {
+		p.Sampled(float64(r.sampled))
+	}
 	if r.repeats {
 		again, err := replaySide(r.rules, known)
 		if err != nil {

@@ -20,6 +20,18 @@ type Known struct {
 	Header func(name string) bool
 	// Attrs are names of attributes.
 	Attrs []string
+	// Share is the share of all requests that is known, if each was chosen at random. 0: all are. Rules that
+	// refuse after few requests cannot be tried then.
+	Share float64
+}
+
+// fewestSeen is how many requests of a key must be known when a limit refuses it: of ten that were chosen at random,
+// a third more or less is usual.
+const fewestSeen = 10
+
+// sees reports whether requests are known when so many have come.
+func (k *Known) sees(n int64) bool {
+	return k.Share == 0 || n == 0 || float64(n)*k.Share >= fewestSeen-1e-9
 }
 
 func (k *Known) header(name string) bool { return k.Header != nil && k.Header(name) }
@@ -125,6 +137,14 @@ func (k *Known) lackedBy(s *Set, r *Rule) (reads []string) {
 	}
 	if len(r.OnStatus) > 0 && !k.Status {
 		reads = append(reads, "response.status")
+	}
+	if len(r.OnStatus) > 0 && !k.sees(r.Penalty.Spec().BanAfter) {
+		reads = append(reads, "every response")
+	}
+	for _, l := range r.AllLimits("") {
+		if !l.IsUnlimited() && !k.sees(l.Capacity()) {
+			reads = append(reads, "every request, for "+l.Terms())
+		}
 	}
 	return inOrder(reads)
 }

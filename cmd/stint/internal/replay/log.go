@@ -10,6 +10,8 @@ type Log struct {
 	FirstUnread []UnreadLine `json:"first_unread"`
 	// Late are the requests that came too late after others to be replayed in order.
 	Late int64 `json:"late"`
+	// Share is the share of the requests that it has. 0: all, as far as anybody said.
+	Share float64 `json:"share,omitempty"`
 	// Interrupted means that the end of the log was not read.
 	Interrupted bool `json:"interrupted"`
 }

@@ -24,7 +24,10 @@ type Replay struct {
 	http     rules.Request
 	sent     http.Request // as a trusted proxy sent it
 	requests int64
-	first    int64 // µs
+	share    float64 // of the requests that the log has; 0: all
+	times    float64 // that each request of the log is replayed, because the log is a sample
+	owed     float64 // of that, by the requests so far
+	first    int64   // µs
 	last     int64
 	peers    int64 // requests that a trusted proxy sent, for an unknown client
 	now      request
@@ -60,7 +63,7 @@ func Known(has accesslog.Fields) *rules.Known {
 
 // New returns a Replay of new rules for the requests of a log. against is nil, or the rules to compare them with.
 func New(has accesslog.Fields, rules, against *Side) *Replay {
-	r := &Replay{has: has, sides: []*Side{rules}, headers: map[string]bool{}}
+	r := &Replay{has: has, sides: []*Side{rules}, headers: map[string]bool{}, times: 1}
 	r.http.Header = http.Header{}
 	if against != nil {
 		r.sides = append(r.sides, against)
@@ -79,11 +82,25 @@ func New(has accesslog.Fields, rules, against *Side) *Replay {
 	return r
 }
 
+// Sampled says that the log has that share of the requests, each chosen at random. So each is replayed several times
+// at once, and numbers of requests are estimates. Call it before Add.
+func (r *Replay) Sampled(share float64) { r.share, r.times = share, 1/share }
+
 // Add decides a request. Requests come in order of time. The error means that more keys are counted at once than a
 // Trial can.
 func (r *Replay) Add(ctx context.Context, e *accesslog.Entry) error {
-	at := time.UnixMicro(e.At)
 	understood := r.read(e)
+	r.owed += r.times
+	for ; r.owed > 0.5; r.owed-- {
+		if err := r.decide(ctx, e, understood); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Replay) decide(ctx context.Context, e *accesslog.Entry, understood bool) error {
+	at := time.UnixMicro(e.At)
 	r.now.number, r.now.at, r.now.status = r.requests, e.At, e.Status
 	if r.requests++; r.requests == 1 {
 		r.first = e.At

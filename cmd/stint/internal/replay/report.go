@@ -152,6 +152,7 @@ func (r *Replay) Report(ctx context.Context, log Log) (*Report, error) {
 			return nil, err
 		}
 	}
+	p.Log.Share = r.share
 	r.notes(p)
 	p.Judgement = p.judge()
 	return p, nil

@@ -56,7 +56,11 @@ const layout = "2006-01-02 15:04:05"
 func (t *writer) facts(p *Report) {
 	t.files(&p.Log)
 	if p.Requests > 0 {
-		t.line("%s, %s to %s UTC", spelling.SeveralGrouped(p.Requests, "request"), p.From.Format(layout), p.To.Format(layout))
+		about := ""
+		if p.Log.Share > 0 {
+			about = "about "
+		}
+		t.line("%s%s, %s to %s UTC", about, spelling.SeveralGrouped(p.Requests, "request"), p.From.Format(layout), p.To.Format(layout))
 	}
 	for _, n := range p.NotReplayed {
 		what := "rule " + n.Rule

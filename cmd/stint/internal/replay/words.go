@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -28,6 +29,9 @@ func share(n, all int64) string {
 	}
 	return strconv.FormatFloat(p, 'f', 2, 64) + "%"
 }
+
+// spread is the standard deviation of 1,000 requests that are told from a share of them.
+func spread(share float64) int64 { return int64(math.Round(math.Sqrt(1000 * (1 - share) / share))) }
 
 // Judgements draw lines at these shares.
 const (
@@ -97,6 +101,10 @@ func (r *Replay) notes(p *Report) {
 	add := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if !r.sides[0].Trial.Rules().Enabled {
 		add("The rules are switched off (enabled: false), and refuse nothing.")
+	}
+	if r.share > 0 {
+		add("The log has %.6g%% of the requests: each is replayed about %.3g times at once, so numbers of requests are estimates, and 1,000 requests of a key are seen as some %s to %s. Keys and clients are those of the sample.",
+			100*r.share, r.times, spelling.Grouped(1000-spread(r.share)), spelling.Grouped(1000+spread(r.share)))
 	}
 	if q := p.Repeats; q != nil {
 		add("If each refused request is repeated after its Retry-After, at most %d times, %s of the log (%s) are refused at first; %s sent, and %s never pass.", mostRepeats,
