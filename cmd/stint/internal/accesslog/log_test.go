@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -243,4 +245,43 @@ func TestEmpty(t *testing.T) {
 			t.Errorf("%s has %+v", name, l.Has())
 		}
 	}
+}
+
+// A file that was read keeps no memory: a load balancer writes thousands in a month.
+func TestManyFilesKeepNothing(t *testing.T) {
+	const files, lines = 400, 300
+	dir := t.TempDir()
+	for i := range files {
+		var text strings.Builder
+		for j := range lines {
+			fmt.Fprintf(&text, "192.0.2.%d - - [%s] \"GET /%d HTTP/1.1\" 200 1 \"-\" \"-\"\n", j%250,
+				time.Unix(int64(1_770_000_000+300*i+j/4), 0).UTC().Format("02/Jan/2006:15:04:05 -0700"), j)
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.log", i)), []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	l := openLog(t, Options{}, dir)
+	before, n := used(), 0
+	for {
+		entries, err := l.Next()
+		if n += len(entries); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != files*lines {
+		t.Errorf("%d requests, want %d", n, files*lines)
+	}
+	if grown := used() - before; grown > files*lines*5 { // a tenth of their text
+		t.Errorf("%d kB are kept of %d files", grown>>10, files)
+	}
+	runtime.KeepAlive(l)
 }

@@ -62,11 +62,13 @@ func (s *source) open(blockSize int) error {
 	return nil
 }
 
+// close closes the file and lets go of all memory but what is known of the file: there may be thousands.
 func (s *source) close() {
 	if s.content != nil {
 		s.content.close()
-		s.content = nil
 	}
+	s.content, s.lines, s.queue, s.free, s.toSort = nil, nil, nil, nil, nil
+	s.d = draft{times: clock{zone: s.d.times.zone, latest: s.d.times.latest}}
 }
 
 // start makes the first entry available, and reports whether there is one.

@@ -147,3 +147,20 @@ func TestWords(t *testing.T) {
 		t.Error(b.String())
 	}
 }
+
+// Of thousands of files, some are named, and those that were not read are not hidden among the others.
+func TestManyFiles(t *testing.T) {
+	var l Log
+	for range 30 {
+		l.Files = append(l.Files, File{Path: "read.log", Form: "alb"})
+	}
+	for range mostFiles {
+		l.Files = append(l.Files, File{Path: "other.log", Skipped: "its form is not recognised"})
+	}
+	var w writer
+	w.files(&l)
+	want := strings.Repeat("read.log: alb\n", 10) + strings.Repeat("other.log: not read: its form is not recognised\n", 10) + "20 more files that were read\n"
+	if w.String() != want {
+		t.Error(w.String())
+	}
+}

@@ -74,15 +74,30 @@ func (t *writer) facts(p *Report) {
 	}
 }
 
+// mostFiles is how many files are named that were read, and that were not.
+const mostFiles = 10
+
+// more says of how many files no name is shown.
+func (t *writer) more(n int, what string) {
+	if n > mostFiles {
+		t.line("%s %s", spelling.SeveralGrouped(int64(n-mostFiles), "more file"), what)
+	}
+}
+
 // files says which form of lines was read, and what was not.
 func (t *writer) files(l *Log) {
+	read, skipped := 0, 0
 	for _, f := range l.Files {
-		what := cmp.Or(f.Form, "empty")
+		what, of := cmp.Or(f.Form, "empty"), &read
 		if f.Skipped != "" {
-			what = "not read: " + f.Skipped
+			what, of = "not read: "+f.Skipped, &skipped
 		}
-		t.wrapped("", clip(f.Path, 200)+": "+clip(what, 200))
+		if *of++; *of <= mostFiles {
+			t.wrapped("", clip(f.Path, 200)+": "+clip(what, 200))
+		}
 	}
+	t.more(read, "that were read")
+	t.more(skipped, "that were not read")
 	if l.Unread > 0 {
 		t.line("%s could not be read:", spelling.SeveralGrouped(l.Unread, "line"))
 		for _, u := range l.FirstUnread {
