@@ -28,62 +28,82 @@ type file struct {
 // isPipe reports whether the file can be read but once.
 func (f *file) isPipe() bool { return f.stream != nil }
 
-// findFiles returns the files at paths, each once.
-func findFiles(paths []string, o Options) (files []*file, err error) {
-	defer func() {
-		if err != nil {
-			closeAll(files)
-		}
-	}()
-	var known []fs.FileInfo
-	const day = 24 * 3600 * second
-	add := func(path string, info fs.FileInfo, inDir bool) {
-		for _, k := range known {
-			if os.SameFile(k, info) {
-				return
-			}
-		}
-		known = append(known, info)
-		files = append(files, &file{path: path, size: info.Size(), latest: info.ModTime().UnixMicro() + day, inDir: inDir})
-	}
-	for _, path := range paths {
-		if path == "-" && slices.ContainsFunc(files, func(f *file) bool { return f.path == "-" }) {
+// findFiles returns the files at paths, and in directories there, each once.
+func findFiles(paths []string, o Options) ([]*file, error) {
+	f := &finder{latest: o.Now.UnixMicro() + day, known: map[look][]fs.FileInfo{}}
+	for i, path := range paths {
+		if path == "-" && slices.Contains(paths[:i], "-") {
 			continue
 		}
-		if path == "-" {
-			files = append(files, &file{path: path, stream: io.NopCloser(o.Stdin), latest: o.Now.UnixMicro() + day})
-			continue
-		}
-		info, err := os.Stat(path)
-		if err != nil {
-			return files, err
-		}
-		switch {
-		case info.Mode().IsRegular():
-			add(path, info, false)
-		case info.IsDir():
-			entries, err := os.ReadDir(path)
-			if err != nil {
-				return files, err
-			}
-			for _, e := range entries {
-				name := filepath.Join(path, e.Name())
-				if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
-					add(name, info, true)
-				}
-			}
-		default:
-			pipe, err := os.Open(path)
-			if err != nil {
-				return files, err
-			}
-			files = append(files, &file{path: path, stream: pipe, latest: o.Now.UnixMicro() + day})
+		if err := f.find(path, o.Stdin); err != nil {
+			closeAll(f.files)
+			return nil, err
 		}
 	}
-	if len(files) == 0 {
+	if len(f.files) == 0 {
 		return nil, errors.New("there is no file to read")
 	}
-	return files, nil
+	return f.files, nil
+}
+
+const day = 24 * 3600 * second
+
+// finder finds files.
+type finder struct {
+	files  []*file
+	latest int64 // of what is no regular file
+	known  map[look][]fs.FileInfo
+}
+
+// look is what files must share to be one.
+type look struct{ size, changed int64 }
+
+func (f *finder) find(path string, stdin io.Reader) error {
+	if path == "-" {
+		f.files = append(f.files, &file{path: path, stream: io.NopCloser(stdin), latest: f.latest})
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.Mode().IsRegular():
+		f.add(path, info, false)
+		return nil
+	case info.IsDir():
+		return f.inDir(path)
+	}
+	pipe, err := os.Open(path)
+	if err == nil {
+		f.files = append(f.files, &file{path: path, stream: pipe, latest: f.latest})
+	}
+	return err
+}
+
+// inDir finds the files of a directory and of those in it, but not behind links to directories.
+func (f *finder) inDir(dir string) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil && path != dir: // it will be skipped, and named
+			f.files = append(f.files, &file{path: path, inDir: true})
+			return fs.SkipDir
+		case err != nil || e.IsDir():
+			return err
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			f.add(path, info, true)
+		}
+		return nil
+	})
+}
+
+func (f *finder) add(path string, info fs.FileInfo, inDir bool) {
+	as := look{info.Size(), info.ModTime().UnixMicro()}
+	if slices.ContainsFunc(f.known[as], func(k fs.FileInfo) bool { return os.SameFile(k, info) }) {
+		return
+	}
+	f.known[as] = append(f.known[as], info)
+	f.files = append(f.files, &file{path: path, size: info.Size(), latest: as.changed + day, inDir: inDir})
 }
 
 func closeAll(files []*file) {

@@ -28,8 +28,8 @@ type Log struct {
 	failed  error
 }
 
-// Open finds the form of each file at paths. A path is a file, a directory, whose files are read but not those
-// of its directories, or "-" for standard input. gzip and zstd are recognised. A file that is there twice is
+// Open finds the form of each file at paths. A path is a file, a directory, whose files are read and those
+// of directories in it, or "-" for standard input. gzip and zstd are recognised. A file that is there twice is
 // read once.
 //
 // An error says which file is of an unknown form, or what of o is wrong. In directories, such files are

@@ -63,13 +63,13 @@ func TestStored(t *testing.T) {
 	}
 	half := strings.Index(text[len(text)/2:], "\n") + len(text)/2 + 1
 	dir := t.TempDir()
-	for name, text := range map[string]string{"a.log": text[:half], "b.log.gz": gzipped(t, text[half:]), "empty": "", "secrets.txt": "no log\n"} {
+	if err := os.Mkdir(filepath.Join(dir, "deeper"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"a.log": text[:half], "deeper/b.log.gz": gzipped(t, text[half:]), "empty": "", "secrets.txt": "no log\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := os.Mkdir(filepath.Join(dir, "deeper"), 0o700); err != nil {
-		t.Fatal(err)
 	}
 	for name, paths := range map[string][]string{
 		"gzip":        {write(t, "log", gzipped(t, text))},
