@@ -16,7 +16,7 @@ import (
 // translated are the pages that are there in Chinese. docs/zh-CN has pages of its own, too.
 var translated = []string{
 	"README.md",
-	"docs/start/library.md", "docs/start/gateway.md", "docs/start/nginx.md", "docs/start/envoy.md", "docs/start/llm.md", "docs/start/fleet.md",
+	"docs/start/library.md", "docs/start/gateway.md", "docs/start/nginx.md", "docs/start/envoy.md", "docs/start/llm.md", "docs/start/fleet.md", "docs/start/numbers.md",
 	"docs/recipes.md", "docs/rules.md", "docs/operations.md", "docs/cluster.md",
 }
 

@@ -144,7 +144,8 @@ func runText(t *testing.T, path, text string) {
 		}
 		logs, _ := filepath.Glob(filepath.Join(dir, "page", "*.log"))
 		for _, name := range logs {
-			fmt.Fprintf(&all, "%s:\n%s\n", filepath.Base(name), readText(t, name))
+			text := readText(t, name)
+			fmt.Fprintf(&all, "%s:\n%s\n", filepath.Base(name), text[max(0, len(text)-10_000):])
 		}
 		return all.String()
 	}
