@@ -30,6 +30,7 @@
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
 # make bench-waiting  what callers that wait get and cost: docs/benchmarks-waiting.md
 # make bench-rules  files with many rules: docs/benchmarks-rules.md
+# make bench-replay  how fast access logs are replayed: docs/replay.md
 # make bench-go  the benchmarks of each package
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -48,7 +49,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi; \
 	  if (PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' ':'); command -v initdb) >/dev/null; then export STINT_REQUIRE_POSTGRES=1; fi;
 
-.PHONY: run build dist deploy weigh test test-all programs test-matrix cluster chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-rules bench-go screenshots looks picture
+.PHONY: run build dist deploy weigh test test-all programs test-matrix cluster chaos fleet check lint fuzz attack vuln apidiff bench bench-waiting bench-rules bench-replay bench-go screenshots looks picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -132,6 +133,10 @@ bench-waiting:
 
 bench-rules:
 	cd bench && go run . -rules
+
+bench-replay:
+	@scripts/get goaccess
+	go test -run '^$$' -bench Replay -count 5 ./cmd/stint
 
 bench-go:
 	@scripts/get redis-server

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// BenchmarkReplay reads a log of a million lines with one rule by address, and beside it wc -l, and a
-// bufio.Scanner that counts lines. cpu-ns/line is the time of all processors.
+// BenchmarkReplay reads a log of a million lines with one rule by address, and beside it GoAccess, a bufio.Scanner
+// that counts lines, and wc -l. cpu-ns/line is the time of all processors.
 func BenchmarkReplay(b *testing.B) {
 	const lines = 1_000_000
 	dir := b.TempDir()
@@ -44,6 +44,9 @@ func BenchmarkReplay(b *testing.B) {
 			}
 			return nil
 		}},
+		{"goaccess", func() error {
+			return exec.Command("goaccess", path, "--log-format=COMBINED", "--no-progress", "--output", filepath.Join(dir, "report.json")).Run()
+		}},
 		{"scanner", func() error {
 			f, err := os.Open(path)
 			if err != nil {
@@ -62,6 +65,9 @@ func BenchmarkReplay(b *testing.B) {
 		{"wc", func() error { return exec.Command("wc", "-l", path).Run() }},
 	} {
 		b.Run(row.name, func(b *testing.B) {
+			if _, err := exec.LookPath(row.name); row.name == "goaccess" && err != nil {
+				b.Skip("there is no goaccess: scripts/get goaccess")
+			}
 			before := usedTime(b)
 			for b.Loop() {
 				if err := row.run(); err != nil {
