@@ -57,7 +57,7 @@ func TestReplaySuggests(t *testing.T) {
 		t.Fatal(code, errs, err, len(report.Suggestions))
 	}
 	for _, s := range report.Suggestions {
-		if len(s.Limits) == 0 || s.Untouched < 0.99 || s.Why == "" || len(s.Windows) == 0 {
+		if len(s.Limits) == 0 || s.Untouched < 0.99 || s.Why.String() == "" || len(s.Windows) == 0 {
 			t.Errorf("%+v", s)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 	"github.com/stintdev/stint/cmd/stint/internal/sample"
 	"github.com/stintdev/stint/internal/heavy"
 	"github.com/stintdev/stint/server/rules"
@@ -48,7 +49,7 @@ func TestShare(t *testing.T) {
 		{0, 0, "0%"}, {0, 5, "0%"}, {5, 5, "100%"}, {1, 3, "33%"}, {1, 1_000_000, "under 0.01%"}, {999_999, 1_000_000, "99.99%"},
 		{1, 100, "1.0%"}, {12, 1000, "1.2%"}, {7, 1000, "0.70%"}, {999, 10_000, "10%"}, {994, 10_000, "9.9%"}, {9_899, 10_000, "99%"},
 	} {
-		if got := share(c.n, c.all); got != c.want {
+		if got := share(c.n, c.all).String(); got != c.want {
 			t.Errorf("%d of %d: %s, want %s", c.n, c.all, got, c.want)
 		}
 	}
@@ -70,7 +71,7 @@ func TestJudgement(t *testing.T) {
 		{Rule{Requests: 900, Refused: 9, Keys: 100, RefusedKeys: 4}, "It refuses 4.0% of the keys, and of no client whose other requests all passed."},
 		{Rule{Requests: 900, Refused: 9, Keys: 1000, RefusedKeys: 4}, "It refuses few keys (0.40%), and of no client whose other requests all passed."},
 	} {
-		if got := c.rule.judge(); got != c.want {
+		if got := c.rule.judge().String(); got != c.want {
 			t.Errorf("%+v:\n got %s\nwant %s", c.rule, got, c.want)
 		}
 	}
@@ -80,7 +81,7 @@ func TestJudgement(t *testing.T) {
 func TestTextFits(t *testing.T) {
 	hostile := strings.Repeat("\x1b[31mé\u202e", 40)
 	p := Report{
-		Requests: 1_234_567_890, Judgement: strings.Repeat("some words ", 30),
+		Requests: 1_234_567_890, Judgement: phrase.Plain(strings.Repeat("some words ", 30)),
 		Rules: Outcome{Refused: 1_234_567, Clients: 12_345_678, RefusedClients: 1_234_567},
 		Log: Log{
 			Files: []File{{Path: "access.log", Form: "combined"}}, Unread: 12, Late: 3,
@@ -88,10 +89,10 @@ func TestTextFits(t *testing.T) {
 		},
 		Against:     &Outcome{File: "old.yaml", Refused: 1_234_567},
 		NotReplayed: []NotReplayed{{Rule: strings.Repeat("r", 64), Reads: []string{`request.headers["x-key"]`, "body", "claims"}}},
-		Notes:       []string{strings.Repeat("a note of some length ", 9)},
+		Notes:       []phrase.Phrase{phrase.Plain(strings.Repeat("a note of some length ", 9))},
 		ByRule: []Rule{{
 			Name: strings.Repeat("n", 64), Key: "client.ip", Limits: []string{"100 per 1m", "1000 per 1d"}, Requests: 1_234_567_890, Refused: 123_456_789,
-			Keys: 12_345_678, RefusedKeys: 1_234_567, Bans: 4, Judgement: "It is probably too strict.",
+			Keys: 12_345_678, RefusedKeys: 1_234_567, Bans: 4, Judgement: phrase.Plain("It is probably too strict."),
 			MostRefused: []Key{{Key: rules.Key(hostile), Refused: 123_456_789, Requests: 1_234_567_890}},
 			Best:        []Client{{Client: hostile, Refused: 12, Passed: 12_345, SignedIn: true}},
 			Hours:       []Hour{{time.Unix(0, 0), 10, 1}, {time.Unix(3600, 0), 10, 9}},

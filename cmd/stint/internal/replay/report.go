@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 	"github.com/stintdev/stint/cmd/stint/internal/sample"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -36,9 +37,9 @@ type Report struct {
 	// Suggestions are of the rules that they were wished for.
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
 	// Notes say what the numbers do not know.
-	Notes []string `json:"notes"`
+	Notes []phrase.Phrase `json:"notes"`
 	// Judgement is one sentence.
-	Judgement string `json:"judgement"`
+	Judgement phrase.Phrase `json:"judgement"`
 }
 
 // Outcome is what rules made of all requests.
@@ -84,7 +85,7 @@ type Rule struct {
 	// Hours are the hours in which it refused something, in order. Hour and day are UTC.
 	Hours []Hour `json:"hours"`
 	// Judgement is one sentence about its numbers.
-	Judgement string `json:"judgement"`
+	Judgement phrase.Phrase `json:"judgement"`
 }
 
 // Key is a key with refused requests.
@@ -127,7 +128,7 @@ func (r *Replay) Report(ctx context.Context, log Log) (*Report, error) {
 		Log:  log,
 		From: time.UnixMicro(r.first).UTC(), To: time.UnixMicro(r.last).UTC(), Requests: r.requests,
 		Rules: now.outcome(), NewlyRefused: r.newly.refused, NewlyPassed: r.newly.passed,
-		ByRule: []Rule{}, NotReplayed: []NotReplayed{}, Notes: []string{},
+		ByRule: []Rule{}, NotReplayed: []NotReplayed{}, Notes: []phrase.Phrase{},
 	}
 	for _, t := range now.rules {
 		p.ByRule = append(p.ByRule, now.ruleReport(t))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 	"github.com/stintdev/stint/cmd/stint/internal/suggest"
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server/rules"
@@ -23,16 +24,16 @@ type Suggestion struct {
 	Untouched float64 `json:"untouched"`
 	Share     float64 `json:"share"`
 	// Why is one sentence.
-	Why     string   `json:"why"`
-	Notes   []string `json:"notes"`
-	Apart   []Apart  `json:"apart"`
-	Windows []Window `json:"windows"`
+	Why     phrase.Phrase   `json:"why"`
+	Notes   []phrase.Phrase `json:"notes"`
+	Apart   []Apart         `json:"apart"`
+	Windows []Window        `json:"windows"`
 }
 
 // Apart is a key that is set apart: it would be refused.
 type Apart struct {
-	Key string `json:"key"`
-	Why string `json:"why"`
+	Key string        `json:"key"`
+	Why phrase.Phrase `json:"why"`
 }
 
 // Window is what the keys used in any window of Period seconds. Needed is the least limit that leaves the share
@@ -100,10 +101,10 @@ func (r *Replay) study(ctx context.Context) {
 }
 
 func (s *study) suggestion() Suggestion {
-	j := Suggestion{Rule: s.rule.Name, Limits: []string{}, Notes: []string{}, Apart: []Apart{}, Windows: []Window{}}
+	j := Suggestion{Rule: s.rule.Name, Limits: []string{}, Notes: []phrase.Phrase{}, Apart: []Apart{}, Windows: []Window{}}
 	found, err := s.Study.Suggest()
 	if err != nil {
-		j.Why = "No limit can be suggested: " + err.Error() + "."
+		j.Why = phrase.Of("No limit can be suggested: %s.", suggest.Reason(err))
 		return j
 	}
 	j.Limits, j.Untouched, j.Share, j.Why = found.Texts(), found.Untouched, found.Share, found.Why

@@ -26,7 +26,7 @@ func (p *Report) Write(w io.Writer) error {
 		t.suggestion(&p.Suggestions[i])
 	}
 	t.line("")
-	t.wrapped("", p.Judgement)
+	t.wrapped("", p.Judgement.String())
 	_, err := io.WriteString(w, t.String())
 	return err
 }
@@ -56,21 +56,13 @@ const layout = "2006-01-02 15:04:05"
 func (t *writer) facts(p *Report) {
 	t.files(&p.Log)
 	if p.Requests > 0 {
-		about := ""
-		if p.Log.Share > 0 {
-			about = "about "
-		}
-		t.line("%s%s, %s to %s UTC", about, spelling.SeveralGrouped(p.Requests, "request"), p.From.Format(layout), p.To.Format(layout))
+		t.line("%s, %s to %s UTC", p.SayRequests(), p.From.Format(layout), p.To.Format(layout))
 	}
 	for _, n := range p.NotReplayed {
-		what := "rule " + n.Rule
-		if n.Rule == "" {
-			what = n.Entry
-		}
-		t.wrapped("", fmt.Sprintf("Not replayed: %s reads %s, which this log lacks.", clip(what, width), strings.Join(n.Reads, ", ")))
+		t.wrapped("", n.Sentence().String())
 	}
 	for _, n := range p.Notes {
-		t.wrapped("", n)
+		t.wrapped("", n.String())
 	}
 }
 
@@ -93,22 +85,22 @@ func (t *writer) files(l *Log) {
 			what, of = "not read: "+f.Skipped, &skipped
 		}
 		if *of++; *of <= mostFiles {
-			t.wrapped("", clip(f.Path, 200)+": "+clip(what, 200))
+			t.wrapped("", Clip(f.Path, 200)+": "+Clip(what, 200))
 		}
 	}
 	t.more(read, "that were read")
 	t.more(skipped, "that were not read")
 	if l.Unread > 0 {
-		t.line("%s could not be read:", spelling.SeveralGrouped(l.Unread, "line"))
+		t.line("%s", l.SayUnread())
 		for _, u := range l.FirstUnread {
-			t.wrapped("  ", fmt.Sprintf("%s:%d: %s", clip(u.File, 200), u.Line, clip(u.Why, 200)))
+			t.wrapped("  ", fmt.Sprintf("%s:%d: %s", Clip(u.File, 200), u.Line, Clip(u.Why, 200)))
 		}
 	}
 	if l.Late > 0 {
-		t.line("%s came too late to be replayed in order: see --disorder", spelling.SeveralGrouped(l.Late, "request"))
+		t.line("%s", l.SayLate())
 	}
 	if l.Interrupted {
-		t.line("Interrupted: this is what was read until then.")
+		t.line("%s", l.SayInterrupted())
 	}
 }
 
@@ -118,7 +110,7 @@ func (t *writer) table(p *Report) {
 	t.line("")
 	t.line(columns, "", "requests", "refused", "keys", "refused")
 	row := func(name string, requests, refused, keys, refusedKeys int64) {
-		t.line(columns, clip(name, 22), spelling.Grouped(requests), amount(refused, requests), spelling.Grouped(keys), amount(refusedKeys, keys))
+		t.line(columns, Clip(name, 22), spelling.Grouped(requests), amount(refused, requests), spelling.Grouped(keys), amount(refusedKeys, keys))
 	}
 	for i := range p.ByRule {
 		r := &p.ByRule[i]
@@ -137,7 +129,7 @@ func amount(n, all int64) string {
 	if n == 0 {
 		return "0"
 	}
-	return spelling.Grouped(n) + " " + strings.TrimPrefix(share(n, all), "under ")
+	return spelling.Grouped(n) + " " + percent(n, all)
 }
 
 func (t *writer) rule(r *Rule) {
@@ -146,8 +138,8 @@ func (t *writer) rule(r *Rule) {
 	if len(r.Limits) > 0 {
 		limits = strings.Join(r.Limits, ", ")
 	}
-	t.line("%s: %s, by %s", clip(r.Name, 40), clip(limits, 60), clip(r.Key, 60))
-	t.wrapped("  ", r.Judgement)
+	t.line("%s: %s, by %s", Clip(r.Name, 40), Clip(limits, 60), Clip(r.Key, 60))
+	t.wrapped("  ", r.Judgement.String())
 	if r.Refused == 0 {
 		return
 	}
@@ -163,7 +155,7 @@ func (t *writer) rule(r *Rule) {
 		if k.Requests > 0 {
 			of = " of " + spelling.Grouped(k.Requests)
 		}
-		t.line("    %-44s %s%s", clip(k.Key.String(), 44), spelling.Grouped(k.Refused), of)
+		t.line("    %-44s %s%s", Clip(k.Key.String(), 44), spelling.Grouped(k.Refused), of)
 	}
 	if len(r.Best) == 0 {
 		return
@@ -174,23 +166,23 @@ func (t *writer) rule(r *Rule) {
 		if c.SignedIn {
 			signedIn = ", signed in"
 		}
-		t.line("    %-36s %s refused, %s passed%s", clip(c.Client, 36), spelling.Grouped(c.Refused), spelling.Grouped(c.Passed), signedIn)
+		t.line("    %-36s %s refused, %s passed%s", Clip(c.Client, 36), spelling.Grouped(c.Refused), spelling.Grouped(c.Passed), signedIn)
 	}
 }
 
 func (t *writer) suggestion(s *Suggestion) {
 	t.line("")
 	if len(s.Limits) == 0 {
-		t.wrapped("", clip(s.Rule, 64)+": "+s.Why)
+		t.wrapped("", Clip(s.Rule, 64)+": "+s.Why.String())
 		return
 	}
-	t.wrapped("", fmt.Sprintf("Suggested for %s: %s", clip(s.Rule, 40), strings.Join(s.Limits, ", ")))
-	t.wrapped("  ", s.Why)
+	t.wrapped("", fmt.Sprintf("Suggested for %s: %s", Clip(s.Rule, 40), strings.Join(s.Limits, ", ")))
+	t.wrapped("  ", s.Why.String())
 	for _, n := range s.Notes {
-		t.wrapped("  ", n)
+		t.wrapped("  ", n.String())
 	}
 	for _, a := range s.Apart {
-		t.wrapped("    ", a.Why+": "+clip(a.Key, 44))
+		t.wrapped("    ", a.Why.String()+": "+Clip(a.Key, 44))
 	}
 }
 
@@ -204,8 +196,8 @@ func (r *Rule) worst() (most Hour) {
 	return most
 }
 
-// clip is text without unprintable characters, and shortened to n characters.
-func clip(text string, n int) string {
+// Clip is text without unprintable characters, and shortened to n characters.
+func Clip(text string, n int) string {
 	text = strings.Map(func(c rune) rune {
 		if !strconv.IsPrint(c) {
 			return utf8.RuneError

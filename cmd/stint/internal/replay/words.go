@@ -4,30 +4,36 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
-	"github.com/stintdev/stint/internal/spelling"
+	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 )
 
 // share is n of all in percent, with two digits that count. It is "0%" and "100%" only if that is exact.
-func share(n, all int64) string {
+func share(n, all int64) phrase.Phrase {
+	if p := 100 * float64(n) / float64(max(all, 1)); n > 0 && p < 0.01 {
+		return phrase.Of("under %s", "0.01%")
+	}
+	return phrase.Plain(percent(n, all))
+}
+
+// percent is the share without words: one that is too low for it is 0.01%.
+func percent(n, all int64) string {
 	if n == 0 || all == 0 {
 		return "0%"
 	}
-	p := 100 * float64(n) / float64(all)
+	p := max(100*float64(n)/float64(all), 0.01)
+	digits := 2
 	switch {
 	case n == all:
 		return "100%"
-	case p < 0.01:
-		return "under 0.01%"
 	case p > 99:
-		return strconv.FormatFloat(min(p, 99.99), 'f', 2, 64) + "%"
+		p = min(p, 99.99)
 	case p >= 9.95:
-		return strconv.FormatFloat(p, 'f', 0, 64) + "%"
+		digits = 0
 	case p >= 0.995:
-		return strconv.FormatFloat(p, 'f', 1, 64) + "%"
+		digits = 1
 	}
-	return strconv.FormatFloat(p, 'f', 2, 64) + "%"
+	return strconv.FormatFloat(p, 'f', digits, 64) + "%"
 }
 
 // spread is the standard deviation of 1,000 requests that are told from a share of them.
@@ -42,47 +48,49 @@ const (
 )
 
 // judge says what the numbers of a rule mean.
-func (r *Rule) judge() string {
-	refuses := "refuses"
+func (r *Rule) judge() phrase.Phrase {
+	refuses := phrase.Of("refuses")
 	if r.Mode == "shadow" {
-		refuses = "would refuse"
+		refuses = phrase.Of("would refuse")
 	}
+	refused := share(r.RefusedKeys, r.Keys)
 	switch keys := float64(r.RefusedKeys) / float64(max(r.Keys, 1)); {
 	case r.Requests == 0:
-		return "It applies to no request of this log."
+		return phrase.Of("It applies to no request of this log.")
 	case r.Refused == 0:
-		return fmt.Sprintf("It %s nothing: no key reaches a limit.", refuses)
+		return phrase.Of("It %s nothing: no key reaches a limit.", refuses)
 	case r.Keys < fewestKeys:
-		return fmt.Sprintf("It %s %s of only %s at least once: too few to judge by.", refuses, spelling.Grouped(r.RefusedKeys), spelling.SeveralGrouped(r.Keys, "key"))
+		return phrase.Of("It %s %s of only %s at least once: too few to judge by.", refuses, r.RefusedKeys, phrase.Count(r.Keys, "key"))
 	case keys >= manyKeys && len(r.Best) > 0:
-		return fmt.Sprintf("It is probably too strict: it %s %s of the keys at least once, also of clients whose other requests all passed.", refuses, share(r.RefusedKeys, r.Keys))
+		return phrase.Of("It is probably too strict: it %s %s of the keys at least once, also of clients whose other requests all passed.", refuses, refused)
 	case keys >= manyKeys:
-		return fmt.Sprintf("It is probably too strict, or many clients misbehave: it %s %s of the keys at least once.", refuses, share(r.RefusedKeys, r.Keys))
+		return phrase.Of("It is probably too strict, or many clients misbehave: it %s %s of the keys at least once.", refuses, refused)
 	case len(r.Best) > 0:
-		return fmt.Sprintf("It %s few keys (%s), but some are of clients whose other requests all passed: look at those.", refuses, share(r.RefusedKeys, r.Keys))
+		return phrase.Of("It %s few keys (%s), but some are of clients whose other requests all passed: look at those.", refuses, refused)
 	case keys < fewKeys:
-		return fmt.Sprintf("It %s few keys (%s), and of no client whose other requests all passed.", refuses, share(r.RefusedKeys, r.Keys))
+		return phrase.Of("It %s few keys (%s), and of no client whose other requests all passed.", refuses, refused)
 	default:
-		return fmt.Sprintf("It %s %s of the keys, and of no client whose other requests all passed.", refuses, share(r.RefusedKeys, r.Keys))
+		return phrase.Of("It %s %s of the keys, and of no client whose other requests all passed.", refuses, refused)
 	}
 }
 
 // judge says what the numbers of all rules mean.
-func (p *Report) judge() string {
-	var b strings.Builder
+func (p *Report) judge() phrase.Phrase {
+	var parts []phrase.Phrase
+	add := func(part phrase.Phrase) { parts = append(parts, part) }
 	switch {
 	case p.Requests == 0:
-		return "The log has no requests."
+		return phrase.Of("The log has no requests.")
 	case p.Rules.Refused == 0:
-		b.WriteString("These rules refuse nothing of this log")
+		add(phrase.Of("These rules refuse nothing of this log"))
 	default:
-		fmt.Fprintf(&b, "These rules refuse %s of the requests, of %s of the clients", share(p.Rules.Refused, p.Requests), share(p.Rules.RefusedClients, p.Rules.Clients))
+		add(phrase.Of("These rules refuse %s of the requests, of %s of the clients", share(p.Rules.Refused, p.Requests), share(p.Rules.RefusedClients, p.Rules.Clients)))
 	}
 	if p.Against != nil {
-		fmt.Fprintf(&b, "; %s newly refused, and %s newly passed", spelling.Grouped(p.NewlyRefused), spelling.Grouped(p.NewlyPassed))
+		add(phrase.Of("%s newly refused, and %s newly passed", p.NewlyRefused, p.NewlyPassed))
 	}
 	if out := p.Log.Late + p.Log.Unread; out > 0 {
-		fmt.Fprintf(&b, "; %s left out", spelling.SeveralGrouped(out, "line"))
+		add(phrase.Of("%s left out", phrase.Count(out, "line")))
 	}
 	notReplayed := 0
 	for _, n := range p.NotReplayed {
@@ -91,34 +99,71 @@ func (p *Report) judge() string {
 		}
 	}
 	if notReplayed > 0 {
-		fmt.Fprintf(&b, "; %s not replayed", spelling.SeveralGrouped(notReplayed, "rule"))
+		add(phrase.Of("%s not replayed", phrase.Count(notReplayed, "rule")))
 	}
-	return b.String() + "."
+	return phrase.Of("%s.", phrase.Join("; ", parts...))
 }
 
 // notes are what the numbers do not know.
 func (r *Replay) notes(p *Report) {
-	add := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
+	add := func(note phrase.Phrase) { p.Notes = append(p.Notes, note) }
 	if !r.sides[0].Trial.Rules().Enabled {
-		add("The rules are switched off (enabled: false), and refuse nothing.")
+		add(phrase.Of("The rules are switched off (enabled: false), and refuse nothing."))
 	}
 	if r.share > 0 {
-		add("The log has %.6g%% of the requests: each is replayed about %.3g times at once, so numbers of requests are estimates, and 1,000 requests of a key are seen as some %s to %s. Keys and clients are those of the sample.",
-			100*r.share, r.times, spelling.Grouped(1000-spread(r.share)), spelling.Grouped(1000+spread(r.share)))
+		add(phrase.Of("The log has %s of the requests: each is replayed about %s times at once, so numbers of requests are estimates, and 1,000 requests of a key are seen as some %s to %s. Keys and clients are those of the sample.",
+			fmt.Sprintf("%.6g%%", 100*r.share), fmt.Sprintf("%.3g", r.times), 1000-spread(r.share), 1000+spread(r.share)))
 	}
 	if q := p.Repeats; q != nil {
-		add("If each refused request is repeated after its Retry-After, at most %d times, %s of the log (%s) are refused at first; %s sent, and %s never pass.", mostRepeats,
-			spelling.SeveralGrouped(q.Refused, "request"), share(q.Refused, p.Requests), spelling.SeveralGrouped(q.Sent, "repetition"), spelling.Grouped(q.Lost))
+		add(phrase.Of("If each refused request is repeated after its Retry-After, at most %s times, %s of the log (%s) are refused at first; %s sent, and %s never pass.", mostRepeats,
+			phrase.Count(q.Refused, "request"), share(q.Refused, p.Requests), phrase.Count(q.Sent, "repetition"), q.Lost))
 	} else if p.Rules.Refused > 0 {
-		add("Refused clients are replayed as they came: they neither give up nor repeat; see --repeats.")
+		add(phrase.Of("Refused clients are replayed as they came: they neither give up nor repeat; see --repeats."))
 	}
 	if r.peers > 0 {
-		add("%s came from a trusted proxy, and the log has no other address: they count for the proxy.", spelling.SeveralGrouped(r.peers, "request"))
+		add(phrase.Of("%s came from a trusted proxy, and the log has no other address: they count for the proxy.", phrase.Count(r.peers, "request")))
 	}
 	if p.Rules.Sampled {
-		add("There are more than %s clients: shares of them are of a sample.", spelling.Grouped(mostKept))
+		add(phrase.Of("There are more than %s clients: shares of them are of a sample.", mostKept))
 	}
 	if n := p.Rules.Outcomes[malformed]; n > 0 {
-		add("%s would be answered with 400, before any rule: they are malformed, or servers read them in different ways.", spelling.SeveralGrouped(n, "request"))
+		add(phrase.Of("%s would be answered with 400, before any rule: they are malformed, or servers read them in different ways.", phrase.Count(n, "request")))
 	}
+}
+
+// Sentence says what is not replayed, and why.
+func (n NotReplayed) Sentence() phrase.Phrase {
+	what := phrase.Of("rule %s", Clip(n.Rule, width))
+	if n.Rule == "" {
+		what = phrase.Plain(Clip(n.Entry, width))
+	}
+	var reads []phrase.Phrase
+	for _, r := range n.Reads {
+		reads = append(reads, phrase.Plain(r))
+	}
+	return phrase.Of("Not replayed: %s reads %s, which this log lacks.", what, phrase.Join(", ", reads...))
+}
+
+// SayRequests says how many requests there are.
+func (p *Report) SayRequests() phrase.Phrase {
+	all := phrase.Count(p.Requests, "request")
+	if p.Log.Share > 0 {
+		return phrase.Of("about %s", all)
+	}
+	return all
+}
+
+// SayUnread says how many lines could not be read.
+func (l *Log) SayUnread() phrase.Phrase {
+	return phrase.Of("%s could not be read:", phrase.Count(l.Unread, "line"))
+}
+
+// SayLate says how many requests came too late.
+func (l *Log) SayLate() phrase.Phrase {
+	return phrase.Of("%s came too late to be replayed in order: see --disorder", phrase.Count(l.Late, "request"))
+}
+
+// SayInterrupted says that the end of the log was not read.
+func (l *Log) SayInterrupted() phrase.Phrase {
+	return phrase.Of("Interrupted: this is what was read until then.")
 }

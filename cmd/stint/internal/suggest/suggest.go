@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 	"github.com/stintdev/stint/cmd/stint/internal/sample"
 )
 
@@ -120,9 +121,24 @@ func (s *Study) Observe(name string, at, cost int64) {
 
 // ErrFewKeys and ErrLarge mean that no limit can be suggested.
 var (
-	ErrFewKeys = errors.New("too few keys: want at least 20")
-	ErrLarge   = errors.New("the costs are too large for a limit")
+	ErrFewKeys = reasonOf(phrase.Of("too few keys: want at least 20"))
+	ErrLarge   = reasonOf(phrase.Of("the costs are too large for a limit"))
 )
+
+// reason is an error that is told in both languages.
+type reason struct{ phrase.Phrase }
+
+func reasonOf(p phrase.Phrase) error { return &reason{p} }
+
+func (r *reason) Error() string { return r.String() }
+
+// Reason is what an error of Suggest says.
+func Reason(err error) phrase.Phrase {
+	if r := (*reason)(nil); errors.As(err, &r) {
+		return r.Phrase
+	}
+	return phrase.Plain(err.Error())
+}
 
 const fewestKeys = 20
 

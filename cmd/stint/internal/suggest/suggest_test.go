@@ -49,7 +49,7 @@ func TestByHand(t *testing.T) {
 		t.Errorf("%v untouched of the wished %v; %d keys, %d requests", got.Untouched, got.Share, got.Keys, got.Requests)
 	}
 	const why = "90% of 100 keys never used more than 90 in any 24h, and the limit has a margin of 20%, rounded up."
-	if got.Why != why {
+	if got.Why.String() != why {
 		t.Errorf("why: %s", got.Why)
 	}
 	want := []string{
@@ -97,10 +97,10 @@ func TestCrawler(t *testing.T) {
 	if got.ApartKeys != 1 || got.Apart[0].Key != "crawler" || got.Apart[0].Units != 15_000 || got.Windows[5].All > 20 {
 		t.Errorf("%d keys apart %v, highest peak of the others %d", got.ApartKeys, got.Apart, got.Windows[5].All)
 	}
-	if !strings.Contains(got.Why, "set apart: 1 key with 28.6% of the units") {
+	if !strings.Contains(got.Why.String(), "set apart: 1 key with 28.6% of the units") {
 		t.Errorf("why: %s", got.Why)
 	}
-	if why := got.Apart[0].Why(); why != "3,000 in 24h, 400 times the mean of the others" {
+	if why := got.Apart[0].Why().String(); why != "3,000 in 24h, 400 times the mean of the others" {
 		t.Errorf("crawler: %s", why)
 	}
 }
@@ -130,7 +130,7 @@ func TestIncident(t *testing.T) {
 	if !got.ApartFrom.Equal(from) || !got.ApartTo.Equal(to) {
 		t.Errorf("apart from %v to %v, want %v to %v", got.ApartFrom, got.ApartTo, from, to)
 	}
-	if !strings.Contains(got.Why, "set apart: what was from 2026-09-30 09:00 to 2026-09-30 12:00 UTC") {
+	if !strings.Contains(got.Why.String(), "set apart: what was from 2026-09-30 09:00 to 2026-09-30 12:00 UTC") {
 		t.Errorf("why: %s", got.Why)
 	}
 }
@@ -157,7 +157,7 @@ func TestTooLittle(t *testing.T) {
 		"The log is shorter than a day, and may miss the busiest hours.",
 		"The log has too few days to recognize one with an incident.",
 	} {
-		if !strings.Contains(strings.Join(got.Notes, "\n"), want) {
+		if !strings.Contains(fmt.Sprint(got.Notes), want) {
 			t.Errorf("no note %q in %q", want, got.Notes)
 		}
 	}

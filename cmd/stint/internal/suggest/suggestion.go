@@ -3,11 +3,12 @@ package suggest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 	"github.com/stintdev/stint/internal/limittext"
-	"github.com/stintdev/stint/internal/spelling"
 )
 
 // Suggestion is what a Study suggests, and why.
@@ -37,9 +38,9 @@ type Suggestion struct {
 	// incident. Zero Times: none.
 	ApartFrom, ApartTo time.Time
 	// Why is one sentence.
-	Why string
+	Why phrase.Phrase
 	// Notes say what the numbers cannot tell, a sentence each.
-	Notes []string
+	Notes []phrase.Phrase
 }
 
 // Limit is a suggested limit.
@@ -99,8 +100,8 @@ type Apart struct {
 }
 
 // Why says why the key is set apart.
-func (a Apart) Why() string {
-	return fmt.Sprintf("%s in %s, %.0f times the mean of the others", spelling.Grouped(a.Peak), limittext.Duration(a.Period), a.Times)
+func (a Apart) Why() phrase.Phrase {
+	return phrase.Of("%s in %s, %s times the mean of the others", a.Peak, limittext.Duration(a.Period), strconv.FormatFloat(a.Times, 'f', 0, 64))
 }
 
 // findings are what the Suggestion is made of.
