@@ -37,9 +37,13 @@ A rule that reads what the log lacks, such as a body or a header, is not replaye
 decide could only be guessed. It is named.
 
 With --suggest, it also prints limits that would leave most keys untouched, whatever the rules'
-limits are. Keys far apart from all others, such as crawlers, do not count, and are named.`,
+limits are. Keys far apart from all others, such as crawlers, do not count, and are named.
+
+With --html, it also writes a page that loads nothing, in English and Chinese: when each rule
+refuses, and how high the peaks of its keys are beside its limits.`,
 		Example: `  stint replay --rules new.yaml access.log
   stint replay --rules new.yaml --against old.yaml /var/log/nginx
+  stint replay --rules new.yaml --against old.yaml --html report.html access.log
   stint replay --rules stint.yaml --suggest login --untouched 99% access.log
   stint replay --rules new.yaml --format '$remote_addr [$time_local] "$request" $status' access.log
   stint replay --rules new.yaml --fields time=$.ts,ip=$.remote,path=$.uri app.jsonl`,
@@ -57,11 +61,12 @@ limits are. Keys far apart from all others, such as crawlers, do not count, and 
 	f.StringSliceVar(&r.suggest, "suggest", nil, "suggest limits for these `RULES`, or for all")
 	f.Var(&r.untouched, "untouched", "the `SHARE` of keys that suggested limits leave untouched (default 99.9%)")
 	f.StringVar(&r.suggested, "suggested", "", "write the rules with the suggested limits to `FILE`")
+	f.StringVar(&r.html, "html", "", "also write the report to `FILE`, as a page for browsers")
 	f.Var(&r.sampled, "sampled", "the log has this `SHARE` of the requests, such as 10%, each chosen at random")
 	f.BoolVar(&r.repeats, "repeats", false, "also find what is refused if clients repeat refused requests")
 	f.BoolVar(&r.json, "json", false, "print JSON")
 	f.BoolVar(&r.each, "each", false, "print a line of JSON for each request, and no report")
-	fileFlags(c, "rules", "against", "suggested")
+	fileFlags(c, "rules", "against", "suggested", "html")
 	c.Args = func(c *cobra.Command, words []string) error {
 		if len(words) == 0 {
 			return errors.New("want at least one FILE, or - for standard input")
@@ -75,8 +80,8 @@ limits are. Keys far apart from all others, such as crawlers, do not count, and 
 		if r.suggested != "" && len(r.suggest) == 0 {
 			return errUsage{errors.New("--suggested wants --suggest RULE, or --suggest all")}
 		}
-		if r.each && (r.json || r.repeats || len(r.suggest) > 0) {
-			return errUsage{errors.New("--each prints no report: want it without --json, --repeats and --suggest")}
+		if r.each && (r.json || r.repeats || len(r.suggest) > 0 || r.html != "") {
+			return errUsage{errors.New("--each prints no report: want it without --json, --repeats, --suggest and --html")}
 		}
 		if r.sampled > 0 && (r.each || len(r.suggest) > 0) {
 			return errUsage{errors.New("--sampled has no numbers for single requests and peaks: want it without --each and --suggest")}
@@ -120,10 +125,14 @@ type replayed struct {
 	suggest        []string // rules
 	untouched      share
 	suggested      string
+	html           string
 	out            io.Writer
 }
 
 func (r *replayed) run(ctx context.Context, paths []string) error {
+	if err := cmp.Or(absent("--suggested", r.suggested), absent("--html", r.html)); err != nil {
+		return err
+	}
 	log, err := accesslog.Open(paths, r.log)
 	if err != nil {
 		return err
@@ -173,15 +182,29 @@ func (r *replayed) prepare(log *accesslog.Log) (*replay.Replay, error) {
 		}
 		p.Repeat(again.Trial)
 	}
-	return p, p.Suggest(r.suggest, suggest.Options{Untouched: float64(r.untouched)})
+	o := suggest.Options{Untouched: float64(r.untouched)}
+	if err := p.Suggest(r.suggest, o); err != nil {
+		return nil, err
+	}
+	if r.html != "" && r.sampled == 0 { // which draws the peaks of all
+		p.StudyOthers(o)
+	}
+	return p, nil
 }
 
+// print prints a report, and then writes the files that were wished for: a long replay is not lost for their sake.
 func (r *replayed) print(report *replay.Report) error {
+	err := r.printReport(report)
 	if r.suggested != "" {
-		if err := writeSuggested(r.suggested, r.rules, report.Suggestions); err != nil {
-			return err
-		}
+		err = errors.Join(err, writeSuggested(r.suggested, r.rules, report.Suggestions))
 	}
+	if r.html != "" {
+		err = errors.Join(err, writePage(r.html, report))
+	}
+	return err
+}
+
+func (r *replayed) printReport(report *replay.Report) error {
 	if !r.json {
 		return report.Write(r.out)
 	}

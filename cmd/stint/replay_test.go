@@ -201,7 +201,7 @@ func TestReplayCounts(t *testing.T) {
 	_, each, _ := call("", "replay", "--rules", file, "--against", old, "--each", path)
 	want, oldWant := map[string]int64{}, map[string]int64{}
 	clients, refusedClients := map[string]bool{}, map[string]bool{}
-	var newlyRefused, newlyPassed int64
+	var newlyRefused, newlyPassed, passedByOldRules int64
 	for line := range strings.Lines(each) {
 		var e replay.Each
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
@@ -222,6 +222,9 @@ func TestReplayCounts(t *testing.T) {
 			newlyRefused++
 		case was && !refused:
 			newlyPassed++
+			if e.Against.Rule != "" {
+				passedByOldRules++
+			}
 		}
 	}
 	code, out, errs := call("", "replay", "--rules", file, "--against", old, "--json", path)
@@ -237,6 +240,9 @@ func TestReplayCounts(t *testing.T) {
 	}
 	if got.Rules.Clients != int64(len(clients)) || got.Rules.RefusedClients != int64(len(refusedClients)) {
 		t.Errorf("%d of %d clients, want %d of %d", got.Rules.RefusedClients, got.Rules.Clients, len(refusedClients), len(clients))
+	}
+	if len(got.AgainstByRule) != 1 || got.AgainstByRule[0].NewlyPassed != passedByOldRules || got.AgainstByRule[0].Refused != got.Against.Refused || passedByOldRules == 0 {
+		t.Errorf("%+v, want %d newly passed", got.AgainstByRule, passedByOldRules)
 	}
 	var refused, byHour int64
 	for _, r := range got.ByRule {

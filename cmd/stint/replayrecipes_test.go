@@ -85,7 +85,7 @@ until [ "$(wc -l < limits.log)" = 5 ]; do sleep 0.1; done
 }
 
 // What docs/replay.md shows is printed for the log of the page about numbers.
-func TestReplayPage(t *testing.T) {
+func TestReplayDocs(t *testing.T) {
 	files := map[string]string{}
 	for _, b := range codeBlocks(readText(t, "../../docs/start/numbers.md")) {
 		if name := namedFile.FindStringSubmatch(b.above); name != nil {

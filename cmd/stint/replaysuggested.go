@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -46,12 +45,7 @@ func writeSuggested(to, from string, all []replay.Suggestion) error {
 	if _, err := rules.Parse(to, text); err != nil {
 		return fmt.Errorf("--suggested: %w", err)
 	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(text)
-	return errors.Join(err, out.Close())
+	return writeNew(to, text)
 }
 
 // withLimits is a rules file with other limits. Its comments stay.

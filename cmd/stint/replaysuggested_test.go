@@ -95,7 +95,7 @@ func TestReplaySuggests(t *testing.T) {
 		{[]string{"--suggest", "all", "--untouched", "100%"}, "want a percentage above 0 and below 100, such as 99.9%"},
 		{[]string{"--suggested", suggested}, "--suggested wants --suggest RULE, or --suggest all"},
 		{[]string{"--suggest", "all", "--suggested", suggested}, "file exists"},
-		{[]string{"--suggest", "all", "--each"}, "--each prints no report: want it without --json, --repeats and --suggest"},
+		{[]string{"--suggest", "all", "--each"}, "--each prints no report: want it without --json, --repeats, --suggest and --html"},
 	} {
 		if code, _, errs := call("", append([]string{"replay", "--rules", file, path}, c.args...)...); code == 0 || !strings.Contains(errs, c.want) {
 			t.Errorf("%v: %d, %s", c.args, code, errs)

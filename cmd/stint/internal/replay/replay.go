@@ -141,10 +141,13 @@ func (r *Replay) compare(now, old outcome) {
 	case old.allowed && !now.allowed:
 		r.newly.refused++
 		if now.rule != nil {
-			now.rule.newlyRefused++
+			now.rule.newly++
 		}
 	case now.allowed && !old.allowed:
 		r.newly.passed++
+		if old.rule != nil {
+			old.rule.newly++
+		}
 	}
 }
 

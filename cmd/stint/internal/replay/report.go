@@ -32,6 +32,8 @@ type Report struct {
 	Repeats *Repeats `json:"repeats,omitempty"`
 	// ByRule are the rules that were replayed, in the file's order.
 	ByRule []Rule `json:"by_rule"`
+	// AgainstByRule are the same of the old rules.
+	AgainstByRule []Rule `json:"against_by_rule,omitempty"`
 	// NotReplayed are those that read what the log lacks.
 	NotReplayed []NotReplayed `json:"not_replayed"`
 	// Suggestions are of the rules that they were wished for.
@@ -40,6 +42,8 @@ type Report struct {
 	Notes []phrase.Phrase `json:"notes"`
 	// Judgement is one sentence.
 	Judgement phrase.Phrase `json:"judgement"`
+	// Studied are the suggestions of all rules that were measured, wished for or not.
+	Studied []Suggestion `json:"-"`
 }
 
 // Outcome is what rules made of all requests.
@@ -77,6 +81,8 @@ type Rule struct {
 
 	// NewlyRefused are requests that it refuses, and that pass under the old rules.
 	NewlyRefused int64 `json:"newly_refused"`
+	// NewlyPassed, of an old rule, are requests that it refuses, and that pass under the new rules.
+	NewlyPassed int64 `json:"newly_passed,omitempty"`
 	// MostRefused are the keys with most refused requests: at most 10.
 	MostRefused []Key `json:"most_refused"`
 	// Best are clients that it refuses, and whose other requests all passed, nine of ten with a status below 400:
@@ -84,6 +90,8 @@ type Rule struct {
 	Best []Client `json:"best_refused"`
 	// Hours are the hours in which it refused something, in order. Hour and day are UTC.
 	Hours []Hour `json:"hours"`
+	// Week are all hours.
+	Week Week `json:"-"`
 	// Judgement is one sentence about its numbers.
 	Judgement phrase.Phrase `json:"judgement"`
 }
@@ -131,7 +139,9 @@ func (r *Replay) Report(ctx context.Context, log Log) (*Report, error) {
 		ByRule: []Rule{}, NotReplayed: []NotReplayed{}, Notes: []phrase.Phrase{},
 	}
 	for _, t := range now.rules {
-		p.ByRule = append(p.ByRule, now.ruleReport(t))
+		rule := now.ruleReport(t)
+		rule.NewlyRefused = t.newly
+		p.ByRule = append(p.ByRule, rule)
 	}
 	for i, s := range r.sides {
 		if r.requests > 0 { // else nothing is known of the log
@@ -142,10 +152,19 @@ func (r *Replay) Report(ctx context.Context, log Log) (*Report, error) {
 		if i == 1 {
 			against := s.outcome()
 			p.Against = &against
+			for _, t := range s.rules {
+				rule := s.ruleReport(t)
+				rule.NewlyPassed = t.newly
+				p.AgainstByRule = append(p.AgainstByRule, rule)
+			}
 		}
 	}
 	for i := range r.studies {
-		p.Suggestions = append(p.Suggestions, r.studies[i].suggestion())
+		s := r.studies[i].suggestion()
+		p.Studied = append(p.Studied, s)
+		if r.studies[i].wished {
+			p.Suggestions = append(p.Suggestions, s)
+		}
 	}
 	if r.repeats != nil {
 		var err error
@@ -188,7 +207,7 @@ func (s *Side) outcome() Outcome {
 func (s *Side) ruleReport(t *ruleTally) Rule {
 	r := Rule{
 		Name: t.rule.Name, Mode: t.rule.Mode.String(), Key: t.rule.Key, Limits: []string{},
-		Requests: t.requests, Refused: t.refused, Bans: t.bans, NewlyRefused: t.newlyRefused,
+		Requests: t.requests, Refused: t.refused, Bans: t.bans, Week: t.week(),
 		Sampled: t.keys.IsPart(), Best: s.best(t), Hours: []Hour{},
 	}
 	for _, l := range t.rule.Limits {

@@ -51,6 +51,9 @@ func compare(t *testing.T, root, schema map[string]any, is reflect.Type, where s
 	var names, required []string
 	for i := range is.NumField() {
 		name, option, _ := strings.Cut(is.Field(i).Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
 		names = append(names, name)
 		if option != "omitempty" {
 			required = append(required, name)

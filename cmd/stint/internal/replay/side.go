@@ -92,7 +92,7 @@ type refusedBy struct {
 type ruleTally struct {
 	rule              *rules.Rule
 	requests, refused int64
-	newlyRefused      int64
+	newly             int64 // refused, and pass on the other side
 	bans              int64
 	keys              sample.Sample[*keyTally]
 	most              *heavy.Summary // of refused keys

@@ -48,7 +48,8 @@ type Window struct {
 
 // study measures the requests of a rule.
 type study struct {
-	rule *rules.Rule
+	rule   *rules.Rule
+	wished bool
 	*suggest.Study
 }
 
@@ -68,7 +69,7 @@ func (r *Replay) Suggest(names []string, o suggest.Options) error {
 			}
 			found = true
 			if !slices.ContainsFunc(r.studies, func(s study) bool { return s.rule == t.rule }) {
-				r.studies = append(r.studies, study{t.rule, suggest.New(o)})
+				r.studies = append(r.studies, study{t.rule, true, suggest.New(o)})
 			}
 		}
 		if !found {
@@ -81,6 +82,22 @@ func (r *Replay) Suggest(names []string, o suggest.Options) error {
 		}
 	}
 	return nil
+}
+
+// keysOfOthers is how many keys of all rules that nobody named are remembered.
+const keysOfOthers = 400_000
+
+// StudyOthers makes the Replay measure the rules that Suggest did not name, too. What it finds is in Report.Studied
+// only. Call it after Suggest and before Add.
+func (r *Replay) StudyOthers(o suggest.Options) {
+	side := r.sides[0]
+	others := slices.DeleteFunc(slices.Clone(side.rules), func(t *ruleTally) bool {
+		return slices.ContainsFunc(r.studies, func(s study) bool { return s.rule == t.rule })
+	})
+	for _, t := range others {
+		o.Keys = max(1, min(keysOfOthers/len(others), 200_000))
+		r.studies = append(r.studies, study{t.rule, false, suggest.New(o)})
+	}
 }
 
 // study measures the request that is replayed now. Its key and cost do not depend on what is refused.

@@ -146,7 +146,7 @@ func (t *writer) rule(r *Rule) {
 	if r.Bans > 0 {
 		t.line("  %s", spelling.SeveralGrouped(r.Bans, "ban"))
 	}
-	if h := r.worst(); h.Refused > 0 {
+	if h := r.Worst(); h.Refused > 0 {
 		t.line("  most in the hour from %s UTC: %s of %s", h.From.Format(layout[:16]), spelling.Grouped(h.Refused), spelling.Grouped(h.Requests))
 	}
 	t.line("  refused most:")
@@ -186,8 +186,8 @@ func (t *writer) suggestion(s *Suggestion) {
 	}
 }
 
-// worst is the hour with most refused requests.
-func (r *Rule) worst() (most Hour) {
+// Worst is the hour with most refused requests.
+func (r *Rule) Worst() (most Hour) {
 	for _, h := range r.Hours {
 		if h.Refused > most.Refused {
 			most = h

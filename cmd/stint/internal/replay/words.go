@@ -8,8 +8,8 @@ import (
 	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 )
 
-// share is n of all in percent, with two digits that count. It is "0%" and "100%" only if that is exact.
-func share(n, all int64) phrase.Phrase {
+// Share is n of all in percent, with two digits that count. It is "0%" and "100%" only if that is exact.
+func Share(n, all int64) phrase.Phrase {
 	if p := 100 * float64(n) / float64(max(all, 1)); n > 0 && p < 0.01 {
 		return phrase.Of("under %s", "0.01%")
 	}
@@ -53,7 +53,7 @@ func (r *Rule) judge() phrase.Phrase {
 	if r.Mode == "shadow" {
 		refuses = phrase.Of("would refuse")
 	}
-	refused := share(r.RefusedKeys, r.Keys)
+	refused := Share(r.RefusedKeys, r.Keys)
 	switch keys := float64(r.RefusedKeys) / float64(max(r.Keys, 1)); {
 	case r.Requests == 0:
 		return phrase.Of("It applies to no request of this log.")
@@ -84,7 +84,7 @@ func (p *Report) judge() phrase.Phrase {
 	case p.Rules.Refused == 0:
 		add(phrase.Of("These rules refuse nothing of this log"))
 	default:
-		add(phrase.Of("These rules refuse %s of the requests, of %s of the clients", share(p.Rules.Refused, p.Requests), share(p.Rules.RefusedClients, p.Rules.Clients)))
+		add(phrase.Of("These rules refuse %s of the requests, of %s of the clients", Share(p.Rules.Refused, p.Requests), Share(p.Rules.RefusedClients, p.Rules.Clients)))
 	}
 	if p.Against != nil {
 		add(phrase.Of("%s newly refused, and %s newly passed", p.NewlyRefused, p.NewlyPassed))
@@ -116,7 +116,7 @@ func (r *Replay) notes(p *Report) {
 	}
 	if q := p.Repeats; q != nil {
 		add(phrase.Of("If each refused request is repeated after its Retry-After, at most %s times, %s of the log (%s) are refused at first; %s sent, and %s never pass.", mostRepeats,
-			phrase.Count(q.Refused, "request"), share(q.Refused, p.Requests), phrase.Count(q.Sent, "repetition"), q.Lost))
+			phrase.Count(q.Refused, "request"), Share(q.Refused, p.Requests), phrase.Count(q.Sent, "repetition"), q.Lost))
 	} else if p.Rules.Refused > 0 {
 		add(phrase.Of("Refused clients are replayed as they came: they neither give up nor repeat; see --repeats."))
 	}

@@ -1,6 +1,6 @@
 package suggest
 
-// maxKeys bounds the keys that a Study remembers, and so its memory: to about 120 MB.
+// maxKeys bounds the keys that a Study remembers if its Options do not, and so its memory: to about 120 MB.
 const maxKeys = 200_000
 
 // entry is what a Study knows about a key. A key that came once has no state of its own,

@@ -21,6 +21,7 @@
 package suggest
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -38,6 +39,9 @@ type Options struct {
 	// Margin is how much a limit is above what those keys needed. 0: 0.2, that is 20%. Below 0:
 	// none.
 	Margin float64
+	// Keys is how many keys a Study remembers at most, and so bounds its memory: to 600 bytes for
+	// each. 0: 200,000. Of more keys it keeps a sample.
+	Keys int
 }
 
 func (o Options) untouched() float64 {
@@ -58,7 +62,7 @@ func (o Options) margin() float64 {
 }
 
 // Study measures the peaks of keys while it observes their requests. It remembers at most
-// 200,000 keys; of more it keeps a sample that does not depend on what the keys do. Its
+// Options.Keys; of more it keeps a sample that does not depend on what the keys do. Its
 // memory does not grow with the requests. It is not safe for concurrent use.
 type Study struct {
 	options  Options
@@ -71,7 +75,7 @@ type Study struct {
 
 // New starts a study.
 func New(o Options) *Study {
-	return &Study{options: o, keys: sample.New[entry](maxKeys)}
+	return &Study{options: o, keys: sample.New[entry](cmp.Or(o.Keys, maxKeys))}
 }
 
 // mostCost bounds the cost of a request, so that sums do not overflow.

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// pageLog is an hour of an address that asks too much, among others.
+func pageLog() string {
+	var log strings.Builder
+	for second := range 3600 {
+		at := "[20/Nov/2026:10:" + time2(second/60) + ":" + time2(second%60) + " +0000]"
+		if second%2 == 0 {
+			log.WriteString("203.0.113.9 - - " + at + ` "GET /a HTTP/1.1" 200 1 "-" "-"` + "\n")
+		}
+		log.WriteString("192.0.2." + time2(10+second%50) + " - - " + at + ` "GET /a HTTP/1.1" 200 1 "-" "-"` + "\n")
+	}
+	return log.String()
+}
+
+func time2(n int) string { return string([]byte{byte('0' + n/10%10), byte('0' + n%10)}) }
+
+// The page has what the report has, and the peaks of rules for which nobody wished suggestions. What is printed is
+// the same with and without it.
+func TestReplayPage(t *testing.T) {
+	dir := t.TempDir()
+	file, old, path, to := filepath.Join(dir, "new.yaml"), filepath.Join(dir, "old.yaml"), filepath.Join(dir, "access.log"), filepath.Join(dir, "report.html")
+	put(t, file, "rules: [{name: address, key: client.ip, limits: [5 per 1m]}, {name: path, key: request.path, limits: [10000 per 1m]}]")
+	put(t, old, "rules: [{name: address, key: client.ip, limits: [20 per 1m]}, {name: gone, key: client.ip, limits: [1 per 1h]}]")
+	put(t, path, pageLog())
+	for _, flag := range []string{"--json", "--repeats"} {
+		args := []string{"replay", "--rules", file, "--against", old, flag, path}
+		_, want, _ := call("", args...)
+		code, out, errs := call("", append(args, "--html", to)...)
+		if code != 0 || out != want {
+			t.Errorf("%d %s%s, want %s", code, errs, out, want)
+		}
+		page, err := os.ReadFile(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"<h2><code>address</code></h2>", "<code>203.0.113.9</code>", "<svg", "limit before", "gone</code> (", `class="week"`, `class="c4" title="`, "建议的限额"} {
+			if !strings.Contains(string(page), part) {
+				t.Errorf("the page has no %s", part)
+			}
+		}
+		if err := os.Remove(to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(to); err == nil {
+		t.Fatal("the page is still there")
+	}
+	put(t, to, "mine")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--html", to}, 1, "--html: create " + to + ": file exists"},
+		{[]string{"--html", filepath.Join(dir, "no", "report.html")}, 1, "--html: stat " + filepath.Join(dir, "no") + ": no such file or directory"},
+		{[]string{"--html", filepath.Join(file, "report.html")}, 1, "--html: " + file + " is not a directory"},
+		{[]string{"--html", filepath.Join(dir, "new.html"), "--each"}, 2, "--each prints no report: want it without --json, --repeats, --suggest and --html"},
+	} {
+		if code, out, errs := call("", append([]string{"replay", "--rules", file, path}, c.args...)...); code != c.code || out != "" || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: %d, %s%s", c.args, code, errs, out)
+		}
+	}
+	if data, err := os.ReadFile(to); err != nil || string(data) != "mine" {
+		t.Error(string(data), err)
+	}
+}
+
+// Ctrl-C writes the page of what is known by then.
+func TestReplayPageInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	file, to := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "report.html")
+	put(t, file, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
+	ctx, stop := context.WithCancel(t.Context())
+	in, lines := io.Pipe()
+	go func() {
+		for range 50_000 {
+			if _, err := io.WriteString(lines, `192.0.2.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "-"`+"\n"); err != nil {
+				return
+			}
+		}
+		stop()
+	}()
+	defer in.Close()
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"replay", "--rules", file, "--html", to, "-"}, in, &out, &errs)
+	page, err := os.ReadFile(to)
+	if code != 0 || err != nil || !strings.Contains(string(page), "Interrupted: this is what was read until then.") || !strings.Contains(string(page), "1 per 1h") {
+		t.Errorf("%d %s%s%v", code, &out, &errs, err)
+	}
+}
