@@ -25,7 +25,7 @@
 # make vuln   known vulnerabilities in what we use, by govulncheck; fails where nothing
 #             was checked, unless STINT_VULN_OFFLINE=allow
 # make apidiff  how the public API differs from that of the last release: scripts/apidiff
-# make screenshots  the pictures of the dashboard in docs/, taken in Chromium
+# make screenshots  the pictures of the dashboard, and of the page of a replay, in docs/, taken in Chromium
 # make looks TO=DIR  a picture of every page of the dashboard, in both languages, light and dark, on a phone and a laptop
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
 # make bench-waiting  what callers that wait get and cost: docs/benchmarks-waiting.md
@@ -144,7 +144,7 @@ bench-go:
 
 screenshots:
 	@scripts/get chromium-headless-shell
-	STINT_REQUIRE_BROWSER=1 STINT_SCREENSHOTS=$(CURDIR)/docs go test -count=1 -timeout 30m -run TestScreenshots ./internal/browser
+	STINT_REQUIRE_BROWSER=1 STINT_SCREENSHOTS=$(CURDIR)/docs go test -count=1 -timeout 30m -run 'TestScreenshots|TestReplayPicture' ./internal/browser
 
 looks:
 	@scripts/get redis-server $(BROWSER)

@@ -26,7 +26,7 @@ func (p *page) weeks(id string, r, old *replay.Rule) {
 	} else {
 		p.week(id+"-after", phrase.Of("Refused, by weekday and hour in UTC"), &r.Week)
 	}
-	p.put("</div>\n<p class=\"legend\">{} <span class=\"c1\">0–1%</span> <span class=\"c2\">1–5%</span> <span class=\"c3\">5–20%</span> <span class=\"c4\">20–50%</span> <span class=\"c5\">50–100%</span></p>\n",
+	p.put("</div>\n<p class=\"legend\">{} <span class=\"c0\">0</span> <span class=\"c1\">0–1%</span> <span class=\"c2\">1–5%</span> <span class=\"c3\">5–20%</span> <span class=\"c4\">20–50%</span> <span class=\"c5\">50–100%</span></p>\n",
 		phrase.Of("Share of the requests in that hour:"))
 }
 
