@@ -142,9 +142,15 @@ func (p *page) curve(id string, c *curve) {
 		return
 	}
 	window, s := limittext.Duration(c.window), c.scale()
-	p.put("<figure>\n<figcaption id=\"{}\">{}</figcaption>\n<div class=\"plot\">\n<div class=\"y\" aria-hidden=\"true\"><span>100%</span><span>50%</span><span>0%</span></div>\n<div class=\"drawn\">\n<svg role=\"img\" aria-labelledby=\"{}\" viewBox=\"0 0 100 100\" preserveAspectRatio=\"none\">\n",
-		id, phrase.Of("Share of the keys with at most that peak in any %s", window), id)
-	p.put("<path class=\"grid\" d=\"M0 0H100M0 25H100M0 50H100M0 75H100M0 100H100\"/>\n<path class=\"line\" d=\"{}\"/>\n", c.path(s))
+	p.put(`<figure>
+<figcaption id="{}">{}</figcaption>
+<div class="plot">
+<div class="y" aria-hidden="true"><span>100%</span><span>50%</span><span>0%</span></div>
+<div class="drawn">
+<svg role="img" aria-labelledby="{}" viewBox="0 0 100 100" preserveAspectRatio="none">
+<path class="grid" d="M0 0H100M0 25H100M0 50H100M0 75H100M0 100H100"/>
+<path class="line" d="{}"/>
+`, id, phrase.Of("Share of the keys with at most that peak in any %s", window), id, c.path(s))
 	marks := c.marks[:min(len(c.marks), mostMarks)]
 	for _, m := range marks {
 		p.put("<path class=\"{}\" d=\"M{} 0V100\"/>\n", m.kind, s.at(m.amount))
@@ -170,9 +176,9 @@ func (p *page) curve(id string, c *curve) {
 func (p *page) label(i int, at float64, m mark) {
 	terms := name(replay.Clip(m.terms, 28))
 	if at > 50 {
-		p.put("<span class=\"label\" style=\"right:{}%;bottom:{}px\">{}</span>\n", 100-at, 6+22*i, terms)
+		p.put("<span class=\"label\" aria-hidden=\"true\" style=\"right:{}%;bottom:{}px\">{}</span>\n", 100-at, 6+22*i, terms)
 	} else {
-		p.put("<span class=\"label\" style=\"left:{}%;bottom:{}px\">{}</span>\n", at, 6+22*i, terms)
+		p.put("<span class=\"label\" aria-hidden=\"true\" style=\"left:{}%;bottom:{}px\">{}</span>\n", at, 6+22*i, terms)
 	}
 }
 
@@ -222,7 +228,8 @@ func (c *curve) path(s scale) string {
 // numbers are some of the points as a table.
 func (p *page) numbers(id string, c *curve) {
 	const most = 10
-	p.put("<details>\n<summary>{}</summary>\n<table>\n<thead><tr><th scope=\"col\">{}</th><th scope=\"col\">{}</th></tr></thead>\n<tbody>\n", phrase.Of("Numbers"), phrase.Of("Peak"), phrase.Of("Keys with at most that peak"))
+	p.put("<details>\n<summary>{}</summary>\n<table>\n", phrase.Of("Numbers"))
+	p.put("<thead><tr><th scope=\"col\">{}</th><th scope=\"col\">{}</th></tr></thead>\n<tbody>\n", phrase.Of("Peak"), phrase.Of("Keys with at most that peak"))
 	n := min(len(c.points), most)
 	for i := range n {
 		point := c.points[(i+1)*len(c.points)/n-1]

@@ -82,7 +82,8 @@ func (p *page) row(r *replay.Rule) {
 // rule is the section of the i-th rule that has one.
 func (p *page) rule(i int, r *replay.Rule) {
 	id := "rule-" + strconv.Itoa(i)
-	p.put("<section id=\"{}\" class=\"rule\">\n<h2>{}</h2>\n<p class=\"judgement\">{}</p>\n<dl class=\"facts\">\n", id, name(replay.Clip(r.Name, 64)), r.Judgement)
+	p.put("<section id=\"{}\" class=\"rule\">\n<h2>{}</h2>\n", id, name(replay.Clip(r.Name, 64)))
+	p.put("<p class=\"judgement\">{}</p>\n<dl class=\"facts\">\n", r.Judgement)
 	old := p.old[r.Name]
 	if old != nil && !slices.Equal(old.Limits, r.Limits) {
 		p.fact(phrase.Of("Limits before"), limits(old))

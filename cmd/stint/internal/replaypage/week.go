@@ -26,8 +26,11 @@ func (p *page) weeks(id string, r, old *replay.Rule) {
 	} else {
 		p.week(id+"-after", phrase.Of("Refused, by weekday and hour in UTC"), &r.Week)
 	}
-	p.put("</div>\n<p class=\"legend\">{} <span class=\"c0\">0</span> <span class=\"c1\">0–1%</span> <span class=\"c2\">1–5%</span> <span class=\"c3\">5–20%</span> <span class=\"c4\">20–50%</span> <span class=\"c5\">50–100%</span></p>\n",
-		phrase.Of("Share of the requests in that hour:"))
+	p.put("</div>\n<p class=\"legend\">{}", phrase.Of("Share of the requests in that hour:"))
+	for i, share := range [...]string{"0", "0–1%", "1–5%", "5–20%", "20–50%", "50–100%"} {
+		p.put(" <span class=\"c{}\">{}</span>", i, share)
+	}
+	p.put("</p>\n")
 }
 
 // week is a map. A cell is empty if nothing was refused, so that nobody hears 168 zeros.
