@@ -2,8 +2,13 @@ package replaypage
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +102,55 @@ func TestHostileLog(t *testing.T) {
 		if i := strings.IndexFunc(page, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
 			t.Errorf("%q: the page has %q", text, page[i:i+1])
 		}
+	}
+}
+
+var quoted = regexp.MustCompile(`="[^"]*"`)
+
+// Markup stands in the code, has a place for each argument, and in tags only in quotes, which nothing escaped can leave.
+func TestMarkup(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, conversions := 0, 0
+	fset := token.NewFileSet()
+	for _, path := range files {
+		f, err := parser.ParseFile(fset, path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			c, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if to, ok := c.Fun.(*ast.Ident); ok && to.Name == "markup" {
+				conversions++
+			}
+			if f, ok := c.Fun.(*ast.SelectorExpr); !ok || f.Sel.Name != "put" {
+				return true
+			}
+			calls++
+			literal, ok := c.Args[0].(*ast.BasicLit)
+			if !ok {
+				t.Errorf("%s: the markup is no constant", fset.Position(c.Pos()))
+				return true
+			}
+			text, err := strconv.Unquote(literal.Value)
+			if err != nil || strings.Count(text, "{}") != len(c.Args)-1 {
+				t.Errorf("%s: %q has another number of arguments", fset.Position(c.Pos()), text)
+			}
+			for _, tag := range tags.FindAllString(quoted.ReplaceAllString(text, ""), -1) {
+				if strings.Contains(tag, "{}") {
+					t.Errorf("%s: an argument is not in quotes: %s", fset.Position(c.Pos()), tag)
+				}
+			}
+			return true
+		})
+	}
+	if calls < 40 || conversions != 1 { // that of put, of what is left of its markup
+		t.Errorf("%d calls of put, %d conversions to markup", calls, conversions)
 	}
 }
 

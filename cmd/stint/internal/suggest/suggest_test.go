@@ -272,3 +272,15 @@ func TestCandidates(t *testing.T) {
 		}
 	}
 }
+
+// Of more keys than the Options allow, a sample is remembered.
+func TestFewerKeys(t *testing.T) {
+	s := New(Options{Untouched: 0.9, Keys: 500})
+	for k := range 3000 {
+		s.Observe(fmt.Sprint(k), monday+int64(k)*second, int64(1+k%10))
+	}
+	got, err := s.Suggest()
+	if err != nil || len(s.keys.Of) > 500 || !got.Sampled || got.Keys < 2000 || got.Keys > 4000 {
+		t.Errorf("%d keys are remembered, of %d; %v", len(s.keys.Of), got.Keys, err)
+	}
+}
