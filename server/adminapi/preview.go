@@ -1,6 +1,10 @@
 package adminapi
 
-import "time"
+import (
+	"time"
+
+	"github.com/stintdev/stint/server/rules"
+)
 
 // PreviewRequest asks which requests of the last minutes rules would have refused.
 type PreviewRequest struct {
@@ -29,6 +33,13 @@ type Preview struct {
 	Then   PreviewCounts `json:"then"`   // under the rules of the request
 	Rules  []PreviewRule `json:"rules"`  // of both
 	Sample []PreviewCase `json:"sample"` // requests that are decided differently, at most 20
+
+	// Span is the time that the requests here cover: from From to the call or, if Partial, to the last one.
+	Span int64 `json:"span_us"`
+	// Peaks are the limits of the new rules that requests asked, in the file's order, at most 50. MorePeaks is
+	// how many others there are. Limits of overrides are not among them.
+	Peaks     []PreviewPeaks `json:"peaks"`
+	MorePeaks int64          `json:"more_peaks,omitempty"`
 }
 
 // PreviewCounts are numbers of requests.
@@ -57,4 +68,60 @@ type PreviewCase struct {
 	Now    string    `json:"now"`  // outcome
 	Then   string    `json:"then"` // outcome
 	Rule   string    `json:"rule"` // that refuses now or then
+}
+
+// PreviewPeaks is what the keys of a limit used of it at most, whatever was refused. The peak of a key is the most
+// units that its requests cost in any window of the limit's period; for a sliding_window, which also counts a part
+// of an older sub-window, in any window that is longer by a sub-window. A limit never refuses a key whose peak is
+// at most its amount. It may refuse one whose peak is higher.
+type PreviewPeaks struct {
+	Rule  string `json:"rule"`
+	Tier  string `json:"tier,omitempty"` // whose limit it is; empty: the rule's own
+	Index int    `json:"index"`          // in the limits of the rule or tier, from 0
+	Limit string `json:"limit"`          // as in a file
+	// Unmeasured says why the amount cannot be chosen by peaks; empty: it can. If not, all below is empty.
+	//
+	//  - unlimited: it has no amount
+	//  - held: it is about units that are held until a request ends, which is not recorded
+	//  - calendar: its windows are days or longer
+	//  - capacity: the bucket's capacity is not the amount, but its burst, or less by a lease
+	//  - shape: requests are delayed
+	//  - memory: too many requests are in its period
+	Unmeasured string `json:"unmeasured,omitempty"`
+
+	Amount int64 `json:"amount"`
+	Period int64 `json:"period_us"`
+	// AtLeast means that the period is longer than Span, so that peaks in a whole period may be higher.
+	AtLeast bool  `json:"at_least,omitempty"`
+	Keys    int64 `json:"keys"` // that used a unit
+	// Curve has pairs, at most 60, with ascending amounts: how many keys have at most that peak. Amount and
+	// Suggested are among them.
+	Curve [][2]int64 `json:"curve"`
+	// Top are the keys with the highest peaks, at most 10, the highest first.
+	Top []PreviewPeak `json:"top"`
+	// Suggested is an amount that leaves nearly all keys untouched. nil: AtLeast, or there are fewer than 20 keys.
+	Suggested *PreviewSuggestion `json:"suggested,omitempty"`
+	// Place is where the text has the amount. nil: nowhere, because the limit is a multiple of another.
+	Place *PreviewPlace `json:"place,omitempty"`
+}
+
+// PreviewPeak is the peak of a key. With privacy: hash, Key is a hash.
+type PreviewPeak struct {
+	Key  rules.Key `json:"key"`
+	Peak int64     `json:"peak"`
+}
+
+// PreviewSuggestion is an amount: the lowest that leaves the share of keys untouched, with a margin of 20 % and
+// rounded up to two digits. Share is 0.999, or the highest below it that so many keys can tell.
+type PreviewSuggestion struct {
+	Amount int64   `json:"amount"`
+	Share  float64 `json:"share"`
+}
+
+// PreviewPlace is a place in the text of the request. Line and Column count from 1, and Column and Length in
+// characters.
+type PreviewPlace struct {
+	Line   int `json:"line"`
+	Column int `json:"column"`
+	Length int `json:"length"`
 }

@@ -34,9 +34,9 @@ type API struct {
 	Forget func(*stint.Request)
 	// Explain explains the check request in body.
 	Explain func(ctx context.Context, body []byte) (*adminapi.Explanation, error)
-	// Preview compares rules with those in force on recent requests. It returns nil if none are
+	// Preview compares rules, and their text, with those in force on recent requests. It returns nil if none are
 	// recorded.
-	Preview func(context.Context, *rules.Set) (*adminapi.Preview, error)
+	Preview func(context.Context, *rules.Set, string) (*adminapi.Preview, error)
 
 	// Offenders and OffenderHistory answer the calls about offenders; nil without an error: they are not
 	// counted.

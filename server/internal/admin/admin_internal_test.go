@@ -104,7 +104,10 @@ func TestAttackLargeCalls(t *testing.T) {
 			wait()
 			return &adminapi.History{}, nil
 		}
-		a.Preview = func(context.Context, *rules.Set) (*adminapi.Preview, error) { wait(); return &adminapi.Preview{}, nil }
+		a.Preview = func(context.Context, *rules.Set, string) (*adminapi.Preview, error) {
+			wait()
+			return &adminapi.Preview{}, nil
+		}
 		h := a.Handler()
 		call := func(token, method, path, body string) int {
 			r := httptest.NewRequest(method, path, strings.NewReader(body))

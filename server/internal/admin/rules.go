@@ -73,7 +73,7 @@ func (a *API) previewRules(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	preview, err := a.Preview(c.Context(), set)
+	preview, err := a.Preview(c.Context(), set, in.Text)
 	switch {
 	case err != nil && c.Context().Err() != nil:
 		return 0, nil, busy()

@@ -40,9 +40,9 @@ func NewPreviewer(d *door.Door, recorder *recent.Recorder, controls func() rules
 	return &Previewer{d, recorder, controls, make(chan struct{}, 1)}
 }
 
-// Preview compares set with the rules in force on recent requests. Changes made at run time apply
-// to both. It returns nil if requests are not recorded.
-func (s *Previewer) Preview(ctx context.Context, set *rules.Set) (*adminapi.Preview, error) {
+// Preview compares set, the rules of text, with the rules in force on recent requests. Changes made at run time
+// apply to both. It returns nil if requests are not recorded.
+func (s *Previewer) Preview(ctx context.Context, set *rules.Set, text string) (*adminapi.Preview, error) {
 	if s.recent == nil {
 		return nil, nil
 	}
@@ -56,8 +56,9 @@ func (s *Previewer) Preview(ctx context.Context, set *rules.Set) (*adminapi.Prev
 	defer cancel()
 	controls := s.controls()
 	set, _ = set.With(&controls)
-	p := previewed{now: newTally(s.Rules()), then: newTally(set), alike: map[caseKind]int{}}
-	sample := s.recent.Sample(s.Watch.Metrics.Now())
+	p := previewed{now: newTally(s.Rules()), then: newTally(set), peaks: newPeaks(peakBytes), alike: map[caseKind]int{}}
+	began := s.Watch.Metrics.Now()
+	sample := s.recent.Sample(began)
 	p.Share = sample.Share
 	p.Missing = append([]string{}, sample.Lacks(watch.ReadsOf(set))...)
 	if set.ReadsBody() { // bodies are never recorded
@@ -79,18 +80,25 @@ func (s *Previewer) Preview(ctx context.Context, set *rules.Set) (*adminapi.Prev
 	}
 	if p.Requests == 0 {
 		p.From = time.Now()
+	} else if !p.Partial {
+		p.last = max(p.last, began)
 	}
 	p.From = p.From.UTC()
 	p.Now, p.Then = p.now.counts, p.then.counts
 	p.Rules = refusedBy(p.now, p.then)
+	span := p.last - p.first
+	p.Span, p.MorePeaks, p.Peaks = span.Microseconds(), p.peaks.more, p.peaks.result(set, span, s.Watch.Privacy.ShownKey)
+	locate(p.Peaks, text)
 	return &p.Preview, nil
 }
 
 // previewed is a preview while it is made.
 type previewed struct {
 	adminapi.Preview
-	now, then *tally
-	alike     map[caseKind]int // the cases that are shown
+	now, then   *tally
+	peaks       *peaks
+	first, last time.Duration    // when the first and the last request arrived
+	alike       map[caseKind]int // the cases that are shown
 }
 
 type caseKind struct{ client, rule string }
@@ -109,8 +117,10 @@ func (p *previewed) try(ctx context.Context, s *Previewer, q *recent.Request, at
 	p.now.count(now)
 	p.then.count(then)
 	if p.Requests++; p.Requests == 1 {
-		p.From = at
+		p.From, p.first = at, q.At
 	}
+	p.last = max(p.last, q.At)
+	p.peaks.observe(&p.then.plan, p.last-p.first)
 	if now.allowed == then.allowed {
 		return true
 	}
