@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/stintdev/stint/server/rules"
 )
@@ -232,6 +233,67 @@ func TestLimits(t *testing.T) {
 		if s := fmt.Sprint(got[i].Kind, " ", got[i].Period); s != wants[text] {
 			t.Errorf("%s: %s, want %s", text, s, wants[text])
 		}
+	}
+}
+
+// TestAmountAt: a number is replaced only where the text has the old one, as a number of its own.
+func TestAmountAt(t *testing.T) {
+	type place struct {
+		Line   int `json:"line"`
+		Column int `json:"column"`
+		Length int `json:"length"`
+	}
+	cases := []struct {
+		text   string
+		at     place
+		amount int
+		want   string // what is before it
+	}{
+		{"limits: [100 per 1m]", place{1, 10, 3}, 100, "limits: ["},
+		{"a\n\n  - 5 per 1s\n", place{3, 5, 1}, 5, "a\n\n  - "},
+		{"🙂汉: 5", place{1, 5, 1}, 5, "🙂汉: "}, // columns are characters
+		{"limits: [1000 per 1m]", place{1, 10, 3}, 100, "nowhere"},
+		{"limits: [1100 per 1m]", place{1, 11, 3}, 100, "nowhere"},
+		{"limits: [ 100 per 1m]", place{1, 10, 3}, 100, "nowhere"},
+		{"limits: [200 per 1m]", place{1, 10, 3}, 100, "nowhere"},
+		{"limits: [10", place{1, 10, 3}, 100, "nowhere"},
+		{"a", place{2, 1, 1}, 5, "nowhere"},
+	}
+	var calls [][]any
+	for _, c := range cases {
+		calls = append(calls, []any{"pages/peaks", "amountAt", c.text, c.at, c.amount})
+	}
+	var got []int
+	run(t, calls, &got)
+	for i, c := range cases {
+		before := "nowhere"
+		if got[i] >= 0 {
+			before = string(utf16.Decode(utf16.Encode([]rune(c.text))[:got[i]]))
+		}
+		if before != c.want {
+			t.Errorf("%q has %d at %+v after %q, want %q", c.text, c.amount, c.at, before, c.want)
+		}
+	}
+}
+
+// TestSlider: small amounts have room on a slider up to large ones, and each can be reached.
+func TestSlider(t *testing.T) {
+	var got [][]int
+	run(t, [][]any{
+		{"pages/peaks", "places", [][2]int{{1, 5}, {2, 8}, {10, 9}, {1_000_000, 10}}}, {"pages/peaks", "places", [][2]int{{7, 5}}},
+		{"pages/peaks", "places", [][2]int{{0, 0}, {1, 5}, {3, 6}}},
+	}, &got)
+	if text := fmt.Sprint(got); text != "[[0 31 130 1000] [0] [0 500 1000]]" {
+		t.Error(text)
+	}
+	var at []int
+	places := got[0]
+	run(t, [][]any{
+		{"pages/peaks", "nearest", places, 0, 3}, {"pages/peaks", "nearest", places, 15, 0}, {"pages/peaks", "nearest", places, 16, 0},
+		{"pages/peaks", "nearest", places, 600, 0}, {"pages/peaks", "nearest", places, 1000, 0}, {"pages/peaks", "nearest", []int{0, 500, 500}, 500, 2},
+	}, &at)
+	if text := fmt.Sprint(at); text != "[0 0 1 3 3 2]" {
+		t.Error(text)
 	}
 }
 

@@ -5,6 +5,7 @@ import { ask, done } from '../dialog.js';
 import { h, put } from '../dom.js';
 import { button, pill, problemBox, writeButton } from '../parts.js';
 import { t } from '../text.js';
+import { amountAt, peaksBox } from './peaks.js';
 import { previewBox } from './preview.js';
 
 const pause = 700; // ms after the last key until the text is checked
@@ -33,7 +34,7 @@ export async function editor(ctx, tabs) {
         h('div', { class: 'edit-box' }, gutter, area),
         h('div', { class: 'buttons' },
           button('diff', t('edit.diff'), () => put(below, diffBox(base.text, area.value))),
-          button('preview', t('edit.preview'), preview),
+          button('preview', t('edit.preview'), () => preview(false)),
           push,
           button('revert', t('edit.revert'), revert, { class: 'plain' }))),
       h('div', { class: 'stack' }, state, below)));
@@ -77,13 +78,33 @@ export async function editor(ctx, tabs) {
     if (push) push.disabled = wrong.length > 0 || area.value === base.text;
   }
 
-  async function preview() {
-    put(below, h('p', { class: 'muted' }, t('preview.waiting')));
+  // preview tries the text. again: it has another number than the preview that is shown, which stays until then.
+  async function preview(again) {
+    const text = area.value;
+    const mine = ++previews;
+    if (!again) put(below, h('p', { class: 'muted' }, t('preview.waiting')));
     try {
-      put(below, previewBox(await post('v1/rules/preview', { text: area.value }, { signal: ctx.signal })));
+      const answer = await post('v1/rules/preview', { text }, { signal: ctx.signal });
+      if (mine !== previews) return;
+      peaks = answer.peaks.length ? { text, ...peaksBox(answer, { chosen, choose: (id) => { chosen = id; }, use }) } : null;
+      peaks?.current(area.value === text);
+      put(below, previewBox(answer, peaks?.node));
+      if (again) peaks?.node.querySelector('input[type=range]')?.focus();
     } catch (error) {
-      if (!ctx.signal.aborted) put(below, problemBox(error));
+      if (mine === previews && !ctx.signal.aborted) put(below, problemBox(error));
     }
+  }
+  let previews = 0;
+  let peaks = null; // of the preview that is shown, and its text
+  let chosen = null; // the limit whose peaks are shown
+
+  // use writes another amount into the text, if that still has the old one where the preview found it.
+  function use(limit, amount) {
+    const at = area.value === peaks.text ? amountAt(area.value, limit.place, limit.amount) : -1;
+    if (at < 0) return;
+    area.setRangeText(String(amount), at, at + limit.place.length, 'end');
+    changed();
+    preview(true);
   }
 
   function revert() {
@@ -96,6 +117,7 @@ export async function editor(ctx, tabs) {
     else drafts.set(base.number, area.value);
     number();
     pushable();
+    peaks?.current(area.value === peaks.text);
     clearTimeout(timer);
     timer = setTimeout(check, pause);
   }

@@ -5,7 +5,8 @@ import { empty, outcome, panel } from '../parts.js';
 import { table } from '../table.js';
 import { t } from '../text.js';
 
-export function previewBox(p) {
+// previewBox is for an answer of the API. peaks is the node about its limits, or nothing.
+export function previewBox(p, peaks) {
   if (!p.requests) return empty(t('preview.none'), t('preview.none.text'));
   const share = (c) => percent(c.refused / Math.max(1, c.refused + c.allowed));
   const delta = p.then.refused - p.now.refused;
@@ -37,8 +38,9 @@ export function previewBox(p) {
     h('div', { class: 'preview-sum panel num' },
       sum(t('preview.now'), share(p.now), t('preview.refused', { n: count(p.now.refused) })),
       sum(t('preview.then'), share(p.then), t('preview.refused', { n: count(p.then.refused) }), delta > 0 ? 'bad' : delta < 0 ? 'good' : '')),
-    h('p', { class: 'hint' }, t('preview.basis', { n: count(p.requests), from: time(p.from) }), p.share > 1 ? ` ${t('preview.share', { n: p.share })}` : ''),
+    h('p', { class: 'hint' }, t('preview.basis', { n: count(p.requests), from: time(p.from) }), p.share > 1 ? ` ${t('preview.share', { n: p.share })}` : '', p.partial ? ` ${t('preview.partial')}` : ''),
     panel(t('preview.rules'), null, rules.node),
+    peaks,
     panel(t('preview.cases'), null, cases.node));
 }
 
