@@ -284,3 +284,30 @@ func TestFewerKeys(t *testing.T) {
 		t.Errorf("%d keys are remembered, of %d; %v", len(s.keys.Of), got.Keys, err)
 	}
 }
+
+// A week of requests is a week, though none comes at its first and its last moment.
+func TestWeek(t *testing.T) {
+	const hour, week = 3600 * second, 7 * 24 * 3600 * second
+	for _, c := range []struct {
+		from, to int64
+		is       string
+	}{
+		{hour / 10, week - hour/10, ""}, {2 * hour, week, "The log is shorter than a week"},
+		{hour / 10, 24*hour - hour/10, "The log is shorter than a week"}, {0, 22 * hour, "The log is shorter than a day"},
+	} {
+		s := New(Options{Untouched: 0.9})
+		for k := range int64(100) {
+			s.Observe(fmt.Sprint(k), monday+c.from+k*(c.to-c.from)/99, 1)
+		}
+		got, err := s.Suggest()
+		said := ""
+		for _, n := range got.Notes {
+			if n := n.String(); strings.Contains(n, "shorter than") {
+				said, _, _ = strings.Cut(n, ",")
+			}
+		}
+		if err != nil || said != c.is {
+			t.Errorf("from %d to %d h: %q, want %q; %v", c.from/hour, c.to/hour, said, c.is, err)
+		}
+	}
+}

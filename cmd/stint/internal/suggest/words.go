@@ -11,6 +11,9 @@ import (
 
 const clock = "2006-01-02 15:04"
 
+// ends are how much of a day or a week may lie before the first request and after the last.
+const ends = time.Hour
+
 // why is one sentence about the limits.
 func (f *findings) why(s *Suggestion) phrase.Phrase {
 	var used []phrase.Phrase
@@ -48,9 +51,9 @@ func (f *findings) notes(s *Suggestion) (notes []phrase.Phrase) {
 	if n := len(s.Windows); n < windows {
 		add(phrase.Of("The log is too short for windows of %s and longer: they need one twice as long.", limittext.Duration(periods[n])))
 	}
-	if length := time.Duration(f.study.last-f.study.first) * time.Microsecond; length < 24*time.Hour {
+	if length := time.Duration(f.study.last-f.study.first) * time.Microsecond; length < 24*time.Hour-ends {
 		add(phrase.Of("The log is shorter than a day, and may miss the busiest hours."))
-	} else if length < 7*24*time.Hour {
+	} else if length < 7*24*time.Hour-ends {
 		add(phrase.Of("The log is shorter than a week, and may miss the busiest days."))
 	}
 	if s.Sampled {
