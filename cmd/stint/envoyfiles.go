@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"slices"
 	"strings"
 
@@ -33,9 +34,9 @@ type configFiles struct {
 
 func (c *configFiles) all() []rules.File { return orEmpty(slices.Concat(c.own, c.descriptors)) }
 
-// source is all files, and no more, of a configuration.
+// source is all files, and no more, of a configuration. Reading it takes all processors: nothing else runs yet.
 func (c *configFiles) source() config.Source {
-	s := config.Source{Files: c.all(), CheckStore: redislimit.CheckAddress}
+	s := config.Source{Files: c.all(), CheckStore: redislimit.CheckAddress, Workers: runtime.GOMAXPROCS(0)}
 	if c.opened != nil {
 		s.Opened = c.opened.And(c.descriptors)
 	}

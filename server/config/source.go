@@ -29,6 +29,8 @@ type Source struct {
 	Given []Given
 	// CheckStore checks the address of a store other than "memory"; nil accepts any.
 	CheckStore func(address string) error
+	// Workers are the goroutines that compile expressions. 0 or 1: one, so that requests need not wait.
+	Workers int
 	// FormOnly checks only the spelling of ${NAME} and ${file:PATH}, and leaves settings with them at their
 	// defaults: to check files of another machine.
 	FormOnly bool
@@ -52,7 +54,7 @@ type Given struct {
 func (s *Source) Read() (Settings, *rules.Set, error) {
 	opened := s.open()
 	settings, wrong := s.settings(opened)
-	set, err := opened.Parse(context.Background())
+	set, err := opened.Parse(context.Background(), s.Workers)
 	if err == nil && set.HasServer { // rules without settings are for servers whose secrets and lists are not known here
 		_, err = set.On(&rules.Instance{Secrets: settings.KnownSecrets(), Lists: settings.KnownLists()})
 	}

@@ -134,8 +134,14 @@ func BenchmarkParse(b *testing.B) {
 	for i := range 100 {
 		fmt.Fprintf(&f, "- {name: r%d, match: 'request.method == \"POST\" && request.path == \"/v%d\"', key: client.ip, limits: [100 per 1m]}\n", i, i)
 	}
-	for b.Loop() {
-		parse(b, f.String())
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := rules.Open([]rules.File{{Name: "r.yaml", Data: []byte(f.String())}}).Parse(b.Context(), workers); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

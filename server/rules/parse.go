@@ -34,7 +34,7 @@ const defaultIPv6Prefix = 64
 func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Background(), files) }
 
 // ParseContext is ParseFiles, but stops when ctx ends. The error wraps the cause then.
-func ParseContext(ctx context.Context, files []File) (*Set, error) { return Open(files).Parse(ctx) }
+func ParseContext(ctx context.Context, files []File) (*Set, error) { return Open(files).Parse(ctx, 1) }
 
 // Opened are files whose YAML has been read, for those who look for more in it than rules.
 type Opened struct {
@@ -74,9 +74,12 @@ func (o *Opened) Each(visit func(*yamlnode.Reader, *yamlnode.Node) error) error 
 	return nil
 }
 
-// Parse is ParseContext of the files. It is called once, and last: it drops the nodes of each rule when it has
-// read it, which take as much memory as the rules.
-func (o *Opened) Parse(ctx context.Context) (*Set, error) {
+// Parse is ParseContext of the files, with so many workers to compile expressions; the result does not depend on
+// them. 0 or 1: it takes one processor, and yields it to requests.
+//
+// Parse is called once, and last: it drops the nodes of each rule when it has read it, which take as much memory
+// as the rules.
+func (o *Opened) Parse(ctx context.Context, workers int) (*Set, error) {
 	files, roots := o.files, o.roots
 	s := &Set{Enabled: true, IPv6Prefix: defaultIPv6Prefix, headerNames: map[string]string{}}
 	if len(files) == 0 {
@@ -93,6 +96,9 @@ func (o *Opened) Parse(ctx context.Context) (*Set, error) {
 		}
 	}
 	compiler.NAT64 = s.NAT64 // any file may have them
+	if workers > 1 {
+		defer compiler.Work(workers)()
+	}
 	for i, f := range files {
 		if !f.Envoy {
 			parsers[i].file(roots[i])
@@ -272,12 +278,36 @@ func (p *parser) safelist(n *yamlnode.Node) {
 }
 
 func (p *parser) rules(n *yamlnode.Node) {
-	if p.few(n, len(p.set.Rules), maxRules, "rules") {
-		p.Each(n, func(n *yamlnode.Node) {
-			p.rule(n)
-			n.Content = nil   // what is still needed of it has its own node
-			runtime.Gosched() // it is some 50 µs of work
-		})
+	if !p.few(n, len(p.set.Rules), maxRules, "rules") {
+		return
+	}
+	begun, i := 0, 0
+	p.Each(n, func(rule *yamlnode.Node) {
+		for i++; begun < min(i+ahead, len(n.Content)); begun++ {
+			p.begin(n.Content[begun])
+		}
+		p.rule(rule)
+		rule.Content = nil // what is still needed of it has its own node
+		runtime.Gosched()  // it is some 50 µs of work
+	})
+}
+
+// ahead is of how many rules the expressions are begun before they are read. It is few, because the nodes of a
+// rule are dropped when it is read: all compiled rules and all nodes take twice the memory.
+const ahead = 64
+
+// begin begins to compile what a rule has for itself, if there are workers.
+func (p *parser) begin(rule *yamlnode.Node) {
+	if rule.Tag != "!!map" {
+		return
+	}
+	for i := 0; i+1 < len(rule.Content); i += 2 {
+		switch value := rule.Content[i+1]; rule.Content[i].Value {
+		case "match":
+			p.compiler.Begin(value.Value, expr.Condition)
+		case "key":
+			p.compiler.Begin(value.Value, expr.Key)
+		}
 	}
 }
 
@@ -303,9 +333,11 @@ func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression 
 	if !ok || p.compiler.Err() != nil {
 		return nil
 	}
-	if network, err := expr.ParseNetwork(source, p.set.NAT64); err == nil && want == expr.Condition {
-		p.Report(n, "want an expression, have a network or an address: write client.ip in cidr(%q)", network)
-		return nil
+	if want == expr.Condition {
+		if network, err := p.set.nat64().ParseNetwork(source); err == nil {
+			p.Report(n, "want an expression, have a network or an address: write client.ip in cidr(%q)", network)
+			return nil
+		}
 	}
 	e, problems := p.compiler.Compile(source, want)
 	for _, found := range problems {

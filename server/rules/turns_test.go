@@ -71,7 +71,7 @@ func TestDropsNodes(t *testing.T) {
 	opened := Open([]File{{Name: "rules.yaml", Data: []byte("rules: [{name: a, match: 'request.path == \"/a*\"', limits: [1 per 1s]}]")}})
 	var root *yamlnode.Node
 	_ = opened.Each(func(_ *yamlnode.Reader, n *yamlnode.Node) error { root = n; return nil })
-	set, err := opened.Parse(t.Context())
+	set, err := opened.Parse(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Compiler compiles expressions that share the bounds MaxExpressions, MaxConstants and MaxPatterns,
-// such as a file's, on one goroutine.
+// such as a file's. It is called on one goroutine, for which others may work: see Work.
 type Compiler struct {
 	// NAT64 are the prefixes that networks may lie in.
 	NAT64 address.NAT64
@@ -25,7 +25,8 @@ type Compiler struct {
 	source    int // bytes of expressions that may still come
 	constants int // bytes that constant parts may still come to
 	steps     int // steps of patterns that may still come
-	compiled  map[typed]compiled
+	entries   map[typed]*entry
+	begun     chan<- *entry // nil: nobody works
 }
 
 type typed struct {
@@ -41,7 +42,7 @@ type compiled struct {
 
 // NewCompiler is a Compiler that stops when ctx ends.
 func NewCompiler(ctx context.Context) *Compiler {
-	return &Compiler{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns, compiled: map[typed]compiled{}}
+	return &Compiler{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns, entries: map[typed]*entry{}}
 }
 
 // Err says why nothing more is compiled: it wraps the cause of the context's end. nil: compiling goes on.
@@ -97,13 +98,9 @@ func (c *Compiler) Compile(source string, want *Type) (*Expression, []Problem) {
 	if text := c.tooLong(source); text != "" {
 		return nil, []Problem{{0, text}}
 	}
-	e, known := c.compiled[typed{source, want}]
-	if !known {
-		var problems []Problem
-		if e, problems = c.compile(source, want); problems != nil {
-			return nil, problems
-		}
-		c.compiled[typed{source, want}] = e
+	e, problems := c.result(c.entry(typed{source, want}))
+	if problems != nil {
+		return nil, problems
 	}
 	if text := c.tooLarge(e); text != "" {
 		return nil, []Problem{{0, text}}
@@ -111,6 +108,7 @@ func (c *Compiler) Compile(source string, want *Type) (*Expression, []Problem) {
 	return e.Expression, nil
 }
 
+// compile depends on its arguments and NAT64 alone, and may run on several goroutines at once.
 func (c *Compiler) compile(source string, want *Type) (compiled, []Problem) {
 	checked, issues := language().Compile(source)
 	if errs := issues.Errors(); len(errs) > 0 { // Err would write all of the source for each
