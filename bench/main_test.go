@@ -131,6 +131,13 @@ func TestShortRules(t *testing.T) {
 			t.Errorf("the picture lacks %q", way.name)
 		}
 	}
+	nginx := "one look-up | nginx, a request |"
+	if _, err := exec.LookPath("nginx"); err != nil {
+		nginx = "nginx was not there"
+	}
+	if !bytes.Contains(page, []byte(nginx)) {
+		t.Errorf("the page lacks %q", nginx)
+	}
 	for _, lack := range []string{"NaN", "Inf", "%!"} {
 		if bytes.Contains(page, []byte(lack)) || bytes.Contains(picture, []byte(lack)) {
 			t.Errorf("%s in the page or the picture:\n%s", lack, page)
@@ -241,6 +248,24 @@ func TestWords(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
+// A difference that the rounds do not agree on is no figure.
+func TestBeside(t *testing.T) {
+	one := []float64{1000, 1010, 990, 1000}
+	for _, c := range []struct {
+		times []float64
+		want  string
+	}{
+		{one, "1.00 µs"},
+		{[]float64{1010, 990, 1000, 1005}, "1.00 µs, not measurable: within 10.0 ns"},
+		{[]float64{2000, 2020, 1980, 2000}, "2.00 µs, 2"},
+		{[]float64{500, 1010, 495, 500}, "500 ns, 0.50 (0.50–1.00)"},
+	} {
+		if got := beside(c.times, one); got != c.want {
+			t.Errorf("%v: got %q, want %q", c.times, got, c.want)
 		}
 	}
 }

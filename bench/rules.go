@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -57,17 +58,19 @@ type ruleRun struct {
 	sizes    []int // of files
 	slice    time.Duration
 	rows     []*ruleRow
-	networks []*ruleRow // the same networks in different files
+	networks []int      // how many
+	lists    []*ruleRow // of so many networks
+	geo      []*geoRow  // none: there is no nginx
 	loads    []*ruleLoad
 }
 
 // benchRules measures files with many rules and writes docs/benchmarks-rules.md and its picture.
 func benchRules(short bool, rounds int, out string, progress io.Writer) error {
 	r := &ruleRun{about: about{Date: time.Now(), Rounds: rounds, Machine: thisMachine(nil, []string{celModule})},
-		sizes: []int{1, 10, 100, 1000, 10_000}, slice: 20 * time.Millisecond}
+		sizes: []int{1, 10, 100, 1000, 10_000}, networks: []int{1, 1000, 10_000, 1_000_000}, slice: 20 * time.Millisecond}
 	loaded := []int{1000, 10_000}
 	if short {
-		r.sizes, r.slice, loaded = []int{1, 10, 100}, time.Millisecond, []int{10, 100}
+		r.sizes, r.networks, r.slice, loaded = []int{1, 10, 100}, []int{1, 100, 1000}, time.Millisecond, []int{10, 100}
 	}
 	// Files are loaded first, while there is no other heap.
 	if err := r.measureLoads(loaded); err != nil {
@@ -76,6 +79,16 @@ func benchRules(short bool, rounds int, out string, progress io.Writer) error {
 	fmt.Fprintf(progress, "%s: loaded\n", time.Since(r.Date).Round(time.Second))
 	if err := r.open(); err != nil {
 		return err
+	}
+	defer r.endGeo()
+	switch program, err := exec.LookPath("nginx"); {
+	case err != nil:
+		fmt.Fprintf(progress, "nginx's rows are skipped: %s\n", err)
+	default:
+		r.Machine.Modules = append(r.Machine.Modules, nginxVersion(program))
+		if r.geo, err = openGeo(program, r.networks); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(progress, "%s: opened\n", time.Since(r.Date).Round(time.Second))
 	if err := r.measure(); err != nil {
@@ -92,13 +105,10 @@ func benchRules(short bool, rounds int, out string, progress io.Writer) error {
 
 // open makes all rows.
 func (r *ruleRun) open() error {
-	add := func(to *[]*ruleRow) func(*ruleRow, error) error {
-		return func(row *ruleRow, err error) error {
-			*to = append(*to, row)
-			return err
-		}
+	row := func(row *ruleRow, err error) error {
+		r.rows = append(r.rows, row)
+		return err
 	}
-	row, network := add(&r.rows), add(&r.networks)
 	errs := []error{row(celAlone())}
 	for _, n := range r.sizes {
 		errs = append(errs, row(goMap(n)))
@@ -111,13 +121,10 @@ func (r *ruleRun) open() error {
 			errs = append(errs, row(celInTurn(celOperations, `operation == "o%d"`, n)), row(celInTurn(celPatterns, `path.matches("^/o%d$")`, n)))
 		}
 	}
-	n := min(1000, slices.Max(r.sizes))
-	way := ruleWays[slices.IndexFunc(ruleWays, func(w ruleWay) bool { return w.name == byNetwork })]
-	errs = append(errs,
-		network(stintRow("1 rule with one network", 1, ruleFile(way.matches(1)))),
-		network(stintRow(number(float64(n))+" rules with one network each", n, ruleFile(way.matches(n)))),
-		network(manyNetworks(1_000_000)),
-	)
+	for _, n := range r.networks {
+		list, err := networksRow(n)
+		r.lists, errs = append(r.lists, list), append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 
@@ -127,7 +134,7 @@ func (r *ruleRun) measure() error {
 	// A collection during one row's turn would be for the heap of all rows. So garbage is not charged to
 	// anybody, which favours cel-go in turn: it allocates for each program.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	all := append(r.rows[:len(r.rows):len(r.rows)], r.networks...)
+	all := slices.Concat(r.rows, r.lists)
 	for round := -1; round < r.Rounds; round++ {
 		runtime.GC()
 		for j := range all {
@@ -139,6 +146,9 @@ func (r *ruleRun) measure() error {
 			if round >= 0 {
 				row.Samples = append(row.Samples, s)
 			}
+		}
+		if err := r.measureGeo(round); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -189,12 +199,11 @@ func stintRow(name string, n int, file []byte) (*ruleRow, error) {
 	return setRow(name, n, set, inputs)
 }
 
-// manyNetworks has one rule for a list of n networks.
-func manyNetworks(n int) (*ruleRow, error) {
-	name := "1 rule with a list of " + number(float64(n)) + " networks"
+// networksRow has one rule for a list of n networks.
+func networksRow(n int) (*ruleRow, error) {
 	networks := rules.NewNetworks()
 	for i := range n {
-		networks.Add(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+		networks.Add(netip.PrefixFrom(ruleAddress(i), 32))
 	}
 	lists := rules.NewLists("many")
 	lists.Set("many", networks)
@@ -203,13 +212,13 @@ func manyNetworks(n int) (*ruleRow, error) {
 		set, err = set.On(&rules.Instance{Lists: lists})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	inputs := make([]*rules.Input, requestsInTurn)
-	for i := range inputs {
-		inputs[i] = &rules.Input{Client: ruleAddress(i * 255 % n), Cost: 1}
+	for j, i := range numbers(n) {
+		inputs[j] = ruleInput(i)
 	}
-	return setRow(name, 1, set, inputs)
+	return setRow("a list", n, set, inputs)
 }
 
 // setRow finds what applies to inputs: one rule to each.
@@ -247,7 +256,9 @@ func (w *ruleWay) matches(n int) []string {
 	return all
 }
 
-func ruleAddress(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
+func ruleAddress(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+}
 
 // ruleInput is a request that the rule with number i applies to, whatever tells rules apart.
 func ruleInput(i int) *rules.Input {

@@ -20,7 +20,7 @@ This page shows what it costs to find the rules that apply to a request, in a fi
 %s writes this page.
 
 - **Measured** %s at commit %s, in %s: %s, %d shared processors (load %s to %s), %s, %s, %s.
-- All rows are in one process and take turns in %d rounds. Figures are medians of rounds, with least and most; ratios are those of each round.
+- All rows but nginx's are in one process, and all take turns in %d rounds. Figures are medians of rounds, with least and most; ratios are those of each round.
 - Stint is %s, which finds the rules, their keys and their limits, and asks no store. There are %d requests, in turn, each for another rule if the file has so many.
 - Time is that of the processor, without garbage collection.
 
@@ -110,11 +110,50 @@ Stint takes longer for one rule, because it also checks the request, evaluates t
 		r.row(celOperations, n).perCall(), r.row(celPatterns, n).perCall(), r.row(byPattern, n).perCall())
 }
 
+// networksTable has Stint and nginx with the same networks.
 func (r *ruleRun) networksTable(w io.Writer) {
-	fmt.Fprint(w, "\n## Networks\n\nRules have `client.ip in cidr(\"…\")` or `in list(\"…\")`, and the request's client is in one network.\n\n| file | time | ÷ the first | allocations |\n|---|---:|---:|---:|\n")
-	for _, row := range r.networks {
-		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", row.subject.name, duration(row.cost().middle), row.over(r.networks[0]), row.perCall())
+	fmt.Fprint(w, `
+## Networks, beside nginx
+
+The client is in one of so many networks: of as many rules with `+"`client.ip in cidr(\"…\")`"+`, of one rule with `+"`client.ip in list(\"…\")`"+`, or of a `+"`geo`"+` block of nginx. After each time comes its multiple of that with one network.
+
+| networks | Stint, a rule for each | Stint, one rule with a list |`)
+	rule := "|---:|---|---|"
+	if len(r.geo) > 0 {
+		fmt.Fprint(w, " nginx, one look-up | nginx, a request |")
+		rule += "---|---|"
 	}
+	fmt.Fprintf(w, "\n%s\n", rule)
+	for i, n := range r.networks {
+		fmt.Fprintf(w, "| %s | %s | %s |", number(float64(n)), r.row(byNetwork, n).timeOver(r.row(byNetwork, 1)), r.lists[i].timeOver(r.lists[0]))
+		if len(r.geo) > 0 {
+			one, many := r.geo[2*i], r.geo[2*i+1]
+			fmt.Fprintf(w, " %s | %s |", beside(perLook(one, many), perLook(r.geo[0], r.geo[1])), beside(one.perRequest(), r.geo[0].perRequest()))
+		}
+		fmt.Fprintln(w)
+	}
+	if len(r.geo) == 0 {
+		fmt.Fprint(w, "\nnginx was not there to be measured.\n")
+		return
+	}
+	fmt.Fprintf(w, `
+The times are not of the same work. Stint's is the part of a decision that finds the rules, their keys and their limits. nginx's are the CPU time of a process that answers with the network's value: requests come over one connection, %d at once, with the client's address in a header. *One look-up* is what each further `+"`geo`"+` block adds to *a request*, which has one: %d blocks against one. They share the processor's caches, so with very many networks, what one look-up takes is less: as much as *a request* takes more. Where the middle half of the rounds has both signs, a difference is not measurable.
+`, requestsInTurn, manyLooks)
+}
+
+// timeOver is row's time, and how many times as long as other's that is; "–": there is no row.
+func (row *ruleRow) timeOver(other *ruleRow) string {
+	if row == nil || row == other {
+		return row.time()
+	}
+	return row.time() + ", " + row.over(other)
+}
+
+func (row *ruleRow) time() string {
+	if row == nil {
+		return "–"
+	}
+	return duration(row.cost().middle)
 }
 
 func (r *ruleRun) loadsTable(w io.Writer) {
