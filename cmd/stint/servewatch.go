@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -104,12 +104,12 @@ func takeRules(s *server.Server, set *rules.Set, err error, log *slog.Logger, re
 // collectFrom is from how many rules on collect does something.
 const collectFrom = 1000
 
-// collect runs the collector if many rules have been read, beside requests: what they were read from, and the
-// former rules, take several times their memory. By itself the collector would run when the heap has doubled,
-// or after 2 minutes.
+// collect runs the collector if many rules have been read, beside requests, and gives memory back: what they were
+// read from, and the former rules, take several times their memory. By itself the collector would run when the
+// heap has doubled, or after 2 minutes, and would keep for long what it has freed.
 func collect(set *rules.Set) {
 	if len(set.Rules) >= collectFrom {
-		go runtime.GC()
+		go debug.FreeOSMemory()
 	}
 }
 
