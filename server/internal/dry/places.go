@@ -11,7 +11,7 @@ import (
 // locate finds the amount of each limit in the text of the rules, which is valid. It leaves out those that it does
 // not find in digits on one line, such as multiples of another limit.
 func locate(all []adminapi.PreviewPeaks, text string) {
-	if len(all) == 0 {
+	if len(all) == 0 || strings.ContainsAny(strings.ReplaceAll(text, "\r\n", "\n"), otherBreaks) {
 		return
 	}
 	reader, root := yamlnode.Open("", []byte(text))
@@ -31,6 +31,9 @@ func locate(all []adminapi.PreviewPeaks, text string) {
 		}
 	}
 }
+
+// otherBreaks end lines for YAML and not for editors, so that a line of one could be another's.
+const otherBreaks = "\r\u0085\u2028\u2029"
 
 // limitIn is the node of a limit in a rule's; nil: it is not there.
 func limitIn(rule *yamlnode.Node, of *adminapi.PreviewPeaks) *yamlnode.Node {
