@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -47,8 +48,8 @@ type limitPeaks struct {
 	bytes  int64 // that keys take
 }
 
-// observe counts what a request asks, at an instant since the first one. Instants must not descend.
-func (p *peaks) observe(plan *rules.Plan, at time.Duration) {
+// observe counts what a request asks, at an instant in µs since PreviewWindow before the preview.
+func (p *peaks) observe(plan *rules.Plan, at int64) {
 	for i := range plan.Asks {
 		ask := &plan.Asks[i]
 		if ask.Limit == nil {
@@ -60,7 +61,7 @@ func (p *peaks) observe(plan *rules.Plan, at time.Duration) {
 			p.limits[ask.Limit] = of
 		}
 		if units := ask.Units(); units > 0 && of != nil && of.keys != nil {
-			bytes := of.add(ask.Key, at.Microseconds(), min(units, mostUnits))
+			bytes := of.add(ask.Key, at, min(units, mostUnits))
 			of.bytes += bytes
 			if p.room -= bytes; p.room < 0 {
 				p.forget()
@@ -138,12 +139,13 @@ func unmeasured(rule *rules.Rule, l *stint.Limit) string {
 	return ""
 }
 
-// add counts a use of a key at an instant in µs, and returns by how many bytes more are remembered.
+// add counts a use of a key at an instant in µs, and returns by how many bytes more are remembered. One that is
+// earlier than the key's last leaves windows with that, as if it came then: that is how the algorithms count.
 func (of *limitPeaks) add(key string, at, units int64) (bytes int64) {
 	u := of.keys[key]
 	if u == nil {
 		u = &usage{}
-		of.keys[key] = u
+		of.keys[strings.Clone(key)] = u // it may be part of a long header
 		bytes = usageBytes + int64(len(key))
 	}
 	before := len(u.uses)
@@ -164,7 +166,7 @@ type usage struct {
 	peak  int64
 }
 
-// use is at an instant in µs since the first request, of which the last is some minutes later.
+// use is at an instant in µs, as for peaks.observe.
 type use struct{ at, units uint32 }
 
 // leave drops the uses up to an instant: a window does not contain its beginning, as those of the algorithms.

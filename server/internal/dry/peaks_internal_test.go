@@ -6,11 +6,16 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/door"
+	"github.com/stintdev/stint/server/internal/recent"
+	"github.com/stintdev/stint/server/internal/watch"
 	"github.com/stintdev/stint/server/rules"
 )
 
@@ -27,7 +32,7 @@ func peaksOf(t testing.TB, limits string, all []use) []adminapi.PreviewPeaks {
 		for _, l := range r.Limits {
 			plan.Asks, plan.Rules = append(plan.Asks, stint.Ask{Key: "ann", Limit: l, Cost: int64(u.units)}), append(plan.Rules, r)
 		}
-		p.observe(&plan, time.Duration(u.at)*time.Microsecond)
+		p.observe(&plan, int64(u.at))
 	}
 	return p.result(set, PreviewWindow, func(key string) string { return key })
 }
@@ -211,7 +216,8 @@ func TestPeaksAreBounded(t *testing.T) {
 	var counted int64
 	for i := range 10_000 {
 		for j := range i % 9 {
-			counted += of.add(fmt.Sprint("192.0.2.", i), int64(j), 1)
+			header := fmt.Sprintf("192.0.2.%d%2000d", i, 0)
+			counted += of.add(header[:strings.IndexByte(header, ' ')], int64(j), 1)
 		}
 	}
 	runtime.GC()
@@ -231,7 +237,7 @@ func TestPeaksAreBounded(t *testing.T) {
 		for _, r := range set.Rules {
 			plan.Asks, plan.Rules = append(plan.Asks, stint.Ask{Key: "k", Limit: r.Limits[0]}), append(plan.Rules, r)
 		}
-		p.observe(&plan, time.Duration(at)*time.Millisecond)
+		p.observe(&plan, int64(at)*1000)
 	}
 	all := p.result(set, PreviewWindow, func(key string) string { return key })
 	if len(all) != 2 || all[0].Unmeasured != "" || all[0].Top[0].Peak != 1000 || all[1].Unmeasured != "memory" || len(all[1].Curve) != 0 {
@@ -254,7 +260,7 @@ func TestPeaksOfManyLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.observe(&plan, 0)
-	p.observe(&plan, time.Second)
+	p.observe(&plan, second)
 	all := p.result(set, PreviewWindow, func(key string) string { return key })
 	if len(all) != maxPeakLimits || p.more != 10 || all[49].Rule != "r49" || all[49].Top[0].Peak != 2 {
 		t.Errorf("%d limits and %d more, the last %+v", len(all), p.more, all[len(all)-1])
@@ -272,6 +278,31 @@ func BenchmarkPeaks(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		plan.Asks[0].Key = keys[i%len(keys)]
-		p.observe(&plan, time.Duration(i)*3*time.Millisecond)
+		p.observe(&plan, int64(i)*3000)
+	}
+}
+
+// Requests are only about in order. One that is older than that of another key is still in a window with the older
+// ones of its own.
+func TestPeakOfRequestsOutOfOrder(t *testing.T) {
+	set, err := rules.Parse("rules", []byte("rules: [{name: r, key: attrs.user, limits: [1 per 10s sliding_log]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Previewer{Door: &door.Door{Settings: &config.Settings{}, Watch: &watch.Watch{Privacy: &watch.Privacy{}}}}
+	epoch := time.Unix(1_700_000_000, 999)
+	p := previewed{now: newTally(set), then: newTally(set), peaks: newPeaks(peakBytes), alike: map[caseKind]int{}, origin: epoch.UnixMicro()}
+	for _, came := range []struct {
+		user  string
+		after time.Duration
+	}{{"ann", time.Second}, {"bob", 11 * time.Second}, {"ann", 10 * time.Second}} {
+		q := &recent.Request{At: came.after, Input: &rules.Input{Cost: 1, Attrs: map[string]any{"user": came.user}}}
+		if !p.try(t.Context(), s, q, epoch.Add(came.after)) {
+			t.Fatal("it cannot be decided")
+		}
+	}
+	top := p.peaks.result(set, PreviewWindow, func(key string) string { return key })[0].Top
+	if p.then.counts.Refused != 1 || top[0] != (adminapi.PreviewPeak{Key: "ann", Peak: 2}) {
+		t.Errorf("%d refused, and the peaks are %v", p.then.counts.Refused, top)
 	}
 }

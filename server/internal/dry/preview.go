@@ -58,6 +58,7 @@ func (s *Previewer) Preview(ctx context.Context, set *rules.Set, text string) (*
 	set, _ = set.With(&controls)
 	p := previewed{now: newTally(s.Rules()), then: newTally(set), peaks: newPeaks(peakBytes), alike: map[caseKind]int{}}
 	began := s.Watch.Metrics.Now()
+	p.origin = s.Watch.Metrics.Epoch.Add(began - PreviewWindow).UnixMicro()
 	sample := s.recent.Sample(began)
 	p.Share = sample.Share
 	p.Missing = append([]string{}, sample.Lacks(watch.ReadsOf(set))...)
@@ -97,6 +98,7 @@ type previewed struct {
 	adminapi.Preview
 	now, then   *tally
 	peaks       *peaks
+	origin      int64            // of the instants of peaks, in µs since 1970
 	first, last time.Duration    // when the first and the last request arrived
 	alike       map[caseKind]int // the cases that are shown
 }
@@ -120,7 +122,7 @@ func (p *previewed) try(ctx context.Context, s *Previewer, q *recent.Request, at
 		p.From, p.first = at, q.At
 	}
 	p.last = max(p.last, q.At)
-	p.peaks.observe(&p.then.plan, p.last-p.first)
+	p.peaks.observe(&p.then.plan, at.UnixMicro()-p.origin)
 	if now.allowed == then.allowed {
 		return true
 	}
