@@ -4,37 +4,21 @@ import (
 	"math"
 	"slices"
 
+	"github.com/stintdev/stint/internal/untouched"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// The numbers here are those of "stint replay --suggest", so that both say the same about the same requests.
-const (
-	mostPoints = 60
-	fewestKeys = 20
-	margin     = 0.2
-)
+// mostPoints is how many points a curve has at most.
+const mostPoints = 60
 
-// shares are the shares of untouched keys that are suggested: the highest that so many keys can tell.
-var shares = []float64{0.999, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8}
-
-// suggested is for ascending peaks. nil: there are too few. A share can be told if at least three keys are above it.
+// suggested is for ascending peaks. nil: there are too few.
 func suggested(peaks []int64) *adminapi.PreviewSuggestion {
-	n := float64(len(peaks))
-	if n < fewestKeys {
+	if len(peaks) < untouched.FewestKeys {
 		return nil
 	}
-	i := slices.IndexFunc(shares, func(s float64) bool { return (1-s)*n >= 3-1e-9 })
-	at := int(math.Ceil(shares[i]*n-1e-9)) - 1
-	return &adminapi.PreviewSuggestion{Amount: roundUp(float64(peaks[at]) * (1 + margin)), Share: shares[i]}
-}
-
-// roundUp rounds to two significant digits, never down.
-func roundUp(n float64) int64 {
-	unit := int64(1)
-	for n/float64(unit) > 99.000001 {
-		unit *= 10
-	}
-	return int64(math.Ceil(n/float64(unit)-1e-6)) * unit
+	share := untouched.Share(untouched.Wished, len(peaks))
+	needed := float64(untouched.Quantile(peaks, share))
+	return &adminapi.PreviewSuggestion{Amount: untouched.RoundUp(needed * (1 + untouched.Margin)), Share: share}
 }
 
 // curveOf says for ascending amounts how many of the ascending peaks are not higher. The amounts are the marks, and

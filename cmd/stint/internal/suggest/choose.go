@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/untouched"
 )
 
 // worthSecond is by how much, in the mean over the windows, a second limit must lower what is
@@ -55,18 +56,18 @@ func choose(all []Limit, amounts [windows]float64, stands int) (best []Limit) {
 // for what keys use in that tenth.
 func candidates(people []keyPeaks, w int, window Window, share, margin float64) []Limit {
 	plain := Limit{
-		Amount: roundUp(float64(window.Needed) * (1 + margin)), Period: window.Period, Algorithm: stint.TokenBucket,
+		Amount: untouched.RoundUp(float64(window.Needed) * (1 + margin)), Period: window.Period, Algorithm: stint.TokenBucket,
 		Needed: window.Needed, window: w,
 	}
 	all := []Limit{plain}
 	rate := float64(plain.Amount) / float64(plain.Period)
-	burst := quantile(ascending(people, func(k *keyPeaks) float64 { return k.burst(rate) }), share)
+	burst := untouched.Quantile(ascending(people, func(k *keyPeaks) float64 { return k.burst(rate) }), share)
 	if roomy := burst * (1 + margin); roomy <= float64(plain.Amount)/2 {
 		l := plain
-		l.NeededBurst, l.Burst = int64(math.Ceil(burst)), roundUp(roomy)
+		l.NeededBurst, l.Burst = int64(math.Ceil(burst)), untouched.RoundUp(roomy)
 		all = append(all, l)
 	}
-	if quantile(ascending(people, func(k *keyPeaks) float64 { return k.counted(w) }), share) <= float64(plain.Amount) {
+	if untouched.Quantile(ascending(people, func(k *keyPeaks) float64 { return k.counted(w) }), share) <= float64(plain.Amount) {
 		l := plain
 		l.Algorithm = stint.SlidingWindow
 		all = append(all, l)
@@ -117,9 +118,9 @@ func (k *keyPeaks) counted(w int) float64 {
 
 // raised is a limit that admits about 5% more.
 func (l Limit) raised() Limit {
-	l.Amount = roundUp(float64(l.Amount) * 1.04)
+	l.Amount = untouched.RoundUp(float64(l.Amount) * 1.04)
 	if l.Burst > 0 {
-		l.Burst = roundUp(float64(l.Burst) * 1.04)
+		l.Burst = untouched.RoundUp(float64(l.Burst) * 1.04)
 	}
 	return l
 }

@@ -5,29 +5,6 @@ import (
 	"slices"
 )
 
-// shares are those that a suggestion falls back to.
-var shares = []float64{0.9999, 0.9995, 0.999, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.5}
-
-// supported is the wished share, or the highest below it that so many keys can tell: at least
-// three of them must be above it.
-func supported(wished float64, keys int) float64 {
-	if (1-wished)*float64(keys) >= 3-1e-9 {
-		return wished
-	}
-	for _, s := range shares {
-		if s < wished && (1-s)*float64(keys) >= 3-1e-9 {
-			return s
-		}
-	}
-	return min(wished, 0.5)
-}
-
-// quantile is the smallest of ascending numbers that is not below the share of them.
-func quantile(ascending []float64, share float64) float64 {
-	i := int(math.Ceil(share*float64(len(ascending))-1e-9)) - 1
-	return ascending[min(max(i, 0), len(ascending)-1)]
-}
-
 // quantileOf is the quantile of the peaks of all days, estimated by those of a part of the days. On
 // fewer days, fewer keys come to the same peak. So its place from the top is that part of the
 // place among all, and between two peaks.
@@ -48,18 +25,6 @@ func ascending(keys []keyPeaks, number func(*keyPeaks) float64) []float64 {
 	}
 	slices.Sort(n)
 	return n
-}
-
-// roundUp rounds to two significant digits, never down.
-func roundUp(n float64) int64 {
-	if n <= 1 {
-		return 1
-	}
-	unit := int64(1)
-	for n/float64(unit) > 99.000001 {
-		unit *= 10
-	}
-	return int64(math.Ceil(n/float64(unit)-1e-6)) * unit
 }
 
 // Point says how many keys have at most a peak.

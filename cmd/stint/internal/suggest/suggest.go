@@ -29,6 +29,7 @@ import (
 
 	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 	"github.com/stintdev/stint/cmd/stint/internal/sample"
+	"github.com/stintdev/stint/internal/untouched"
 )
 
 // Options say what to suggest. The zero Options are usual.
@@ -46,7 +47,7 @@ type Options struct {
 
 func (o Options) untouched() float64 {
 	if o.Untouched <= 0 || o.Untouched >= 1 {
-		return 0.999
+		return untouched.Wished
 	}
 	return o.Untouched
 }
@@ -56,7 +57,7 @@ func (o Options) margin() float64 {
 	case o.Margin < 0:
 		return 0
 	case o.Margin == 0:
-		return 0.2
+		return untouched.Margin
 	}
 	return o.Margin
 }
@@ -144,25 +145,23 @@ func Reason(err error) phrase.Phrase {
 	return phrase.Plain(err.Error())
 }
 
-const fewestKeys = 20
-
 // Suggest says which limits the requests so far suggest. It changes nothing, so that more
 // requests may follow. The
 // error is ErrFewKeys or ErrLarge.
 func (s *Study) Suggest() (Suggestion, error) {
-	if len(s.keys.Of) < fewestKeys {
+	if len(s.keys.Of) < untouched.FewestKeys {
 		return Suggestion{}, ErrFewKeys
 	}
 	keys := s.states()
-	share := supported(s.options.untouched(), len(keys))
+	share := untouched.Share(s.options.untouched(), len(keys))
 	usual, _ := setApart(keys, hours{})
 	during := incidentOf(usual, share, s.days())
 	counting, apart := setApart(keys, during)
 	f := findings{study: s, people: peaksOf(counting, during), apart: apart, during: during, counting: counting}
-	if len(f.people) < fewestKeys {
+	if len(f.people) < untouched.FewestKeys {
 		return Suggestion{}, ErrFewKeys
 	}
-	f.share = supported(s.options.untouched(), len(f.people))
+	f.share = untouched.Share(s.options.untouched(), len(f.people))
 	return f.suggestion()
 }
 

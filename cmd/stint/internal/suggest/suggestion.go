@@ -80,10 +80,8 @@ func (s Suggestion) Texts() (texts []string) {
 // Window is what the keys that count used in one window.
 type Window struct {
 	Period time.Duration
-	// Needed is the lowest amount that leaves Suggestion.Share of the keys untouched. Half, Most,
-	// and All are the same for 50%, 99% and 100%.
-	Needed          int64
-	Half, Most, All int64
+	// Needed is the lowest amount that leaves Suggestion.Share of the keys untouched.
+	Needed int64
 	// Knee is the amount beyond which a higher one leaves few more keys untouched.
 	Knee int64
 	// Curve has at most 60 points, with ascending peaks.
@@ -128,11 +126,7 @@ func (f *findings) suggestion() (Suggestion, error) {
 		peaks := ascending(f.people, func(k *keyPeaks) float64 { return float64(k[w]) })
 		needed := quantileOf(peaks, f.share, f.during.restOf(w, f.counting, f.study.days()))
 		amounts[w] = needed * (1 + margin)
-		window := Window{
-			Period: periods[w], Needed: int64(needed),
-			Half: int64(quantile(peaks, 0.5)), Most: int64(quantile(peaks, 0.99)), All: int64(quantile(peaks, 1)),
-			Knee: kneeOf(peaks), Curve: curveOf(peaks),
-		}
+		window := Window{Period: periods[w], Needed: int64(needed), Knee: kneeOf(peaks), Curve: curveOf(peaks)}
 		s.Windows = append(s.Windows, window)
 		limits = append(limits, candidates(f.people, w, window, f.share, margin)...)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/untouched"
 )
 
 const clock = "2006-01-02 15:04"
@@ -81,11 +82,11 @@ func (f *findings) notes(s *Suggestion) (notes []phrase.Phrase) {
 // keysFor is how many keys can tell a share.
 func keysFor(share float64) int64 {
 	n := int64(1)
-	for supported(share, int(n)) != share {
+	for untouched.Share(share, int(n)) != share {
 		n *= 2
 	}
 	for step := n / 2; step > 0; step /= 2 {
-		if supported(share, int(n-step)) == share {
+		if untouched.Share(share, int(n-step)) == share {
 			n -= step
 		}
 	}
