@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -117,4 +118,30 @@ rules:
 	if all["forms 8"].Unmeasured != "capacity" || all["forms@free 0"].Amount != 200 {
 		t.Errorf("%+v", all)
 	}
+}
+
+// Who previews rules chooses their keys. So a preview shows no key that may be a credential, unless the rules in force
+// have it, too.
+func TestPreviewShowsNoCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, `rules: [{name: api, key: sha256(request.credential), limits: [2 per 1m]}, {name: plan, key: attrs.plan, limits: [9 per 1m]}, {name: off, key: attrs.email, limits: [9 per 1m], mode: off}]`)
+		outcome(t, s, `{"client":"192.0.2.1","attrs":{"plan":"gold","email":"ann@example.com"},"request":{"method":"GET","path":"/a","headers":{"authorization":["Bearer s3cr3t"]}}}`)
+		for key, want := range map[string]string{
+			"request.credential":               "#1",
+			`request.headers["authorization"]`: "#1",
+			"attrs.email":                      "#1",
+			"'[client.ip, attrs.email]'":       "#1",
+			"sha256(request.credential)":       fmt.Sprintf("%x", sha256.Sum256([]byte("s3cr3t"))),
+			"attrs.plan":                       "gold",
+			"client.ip":                        "192.0.2.1",
+			"request.path":                     "/a",
+			`'"all"'`:                          "all",
+			"'client.ip == \"10.0.0.1\" ? \"x\" : request.credential'": "#1",
+		} {
+			p := operator{t, s.Admin()}.preview("rules:\n  - name: new\n    key: " + key + "\n    limits: [5 per 1m]\n")
+			if len(p.Peaks) != 1 || len(p.Peaks[0].Top) != 1 || string(p.Peaks[0].Top[0].Key) != want || p.Peaks[0].Numbered != (want == "#1") {
+				t.Errorf("key %s: %+v, want %s", key, p.Peaks, want)
+			}
+		}
+	})
 }

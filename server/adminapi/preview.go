@@ -94,6 +94,9 @@ type PreviewPeaks struct {
 	// AtLeast means that the period is longer than Span, so that peaks in a whole period may be higher.
 	AtLeast bool  `json:"at_least,omitempty"`
 	Keys    int64 `json:"keys"` // that used a unit
+	// Numbered means that Top has numbers in place of keys: #1, #2. No rule in force has the same key, and it reads
+	// more than address, method, path and operation, so it may be a credential.
+	Numbered bool `json:"numbered,omitempty"`
 	// Curve has pairs, at most 60, with ascending amounts: how many keys have at most that peak. Amount and
 	// Suggested are among them.
 	Curve [][2]int64 `json:"curve"`

@@ -149,6 +149,14 @@ func (k *Known) lackedBy(s *Set, r *Rule) (reads []string) {
 	return inOrder(reads)
 }
 
+// LackedByKey is what the key of r, a rule of s, reads and k does not have, in the words of Lack.Reads.
+func (k *Known) LackedByKey(s *Set, r *Rule) []string {
+	if r.key == nil {
+		return []string{"descriptors"}
+	}
+	return k.lacked(s, r.key)
+}
+
 // lacked is what e reads and k does not have.
 func (k *Known) lacked(s *Set, e *expr.Expression) (reads []string) {
 	has := map[string]bool{

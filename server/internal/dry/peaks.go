@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ type peaks struct {
 	limits      map[*stint.Limit]*limitPeaks // nil: a limit that is not shown
 	shown, more int64                        // limits up to maxPeakLimits, and above
 	room        int64                        // in bytes
+	secret      func(*rules.Rule) bool       // whether its keys must not be shown; nil: none
 }
 
 func newPeaks(bytes int64) *peaks {
@@ -104,6 +106,7 @@ func (p *peaks) open(rule *rules.Rule, l *stint.Limit) *limitPeaks {
 	of := &limitPeaks{tier: tier, window: s.Period}
 	of.PreviewPeaks = adminapi.PreviewPeaks{
 		Rule: rule.Name, Index: i, Limit: l.Terms(), Unmeasured: unmeasured(rule, l), Curve: [][2]int64{}, Top: []adminapi.PreviewPeak{},
+		Numbered: p.secret != nil && p.secret(rule),
 	}
 	if tier >= 0 {
 		of.Tier = rule.Tiers[tier].Name
@@ -227,7 +230,11 @@ func (of *limitPeaks) sum(span time.Duration, shown func(string) string) {
 	}
 	slices.Sort(peaks)
 	for i := range top {
-		top[i].Key = rules.Key(shown(string(top[i].Key)))
+		if of.Numbered {
+			top[i].Key = rules.Key("#" + strconv.Itoa(i+1))
+		} else {
+			top[i].Key = rules.Key(shown(string(top[i].Key)))
+		}
 	}
 	of.Keys, of.Top = int64(len(peaks)), top
 	of.AtLeast = of.window > span

@@ -60,6 +60,7 @@ func (s *Previewer) Preview(ctx context.Context, set *rules.Set, text string) (*
 	began := s.Watch.Metrics.Now()
 	p.origin = s.Watch.Metrics.Epoch.Add(began - PreviewWindow).UnixMicro()
 	sample := s.recent.Sample(began)
+	p.peaks.secret = secretKeys(p.now.set.Set, set)
 	p.Share = sample.Share
 	p.Missing = append([]string{}, sample.Lacks(watch.ReadsOf(set))...)
 	if set.ReadsBody() { // bodies are never recorded
@@ -91,6 +92,18 @@ func (s *Previewer) Preview(ctx context.Context, set *rules.Set, text string) (*
 	p.Span, p.MorePeaks, p.Peaks = span.Microseconds(), p.peaks.more, p.peaks.result(set, span, s.Watch.Privacy.ShownKey)
 	locate(p.Peaks, text)
 	return &p.Preview, nil
+}
+
+// secretKeys reports which rules of set have keys that must not be shown. Callers choose set, so its keys may be
+// credentials that the rules in force only read or hash. Not secret is what a preview shows anyway, and the keys
+// that are in the store and in logs, because a rule in force has the same expression.
+func secretKeys(inForce, set *rules.Set) func(*rules.Rule) bool {
+	shown := rules.Known{Client: true, Method: true, Path: true, Operation: true}
+	known := map[string]bool{}
+	for _, r := range inForce.Rules {
+		known[r.Key] = known[r.Key] || r.Mode != rules.Off && r.Descriptor == nil
+	}
+	return func(r *rules.Rule) bool { return !known[r.Key] && len(shown.LackedByKey(set, r)) > 0 }
 }
 
 // previewed is a preview while it is made.

@@ -241,6 +241,7 @@ export default {
   "peaks.above": ["{n} of {keys} {keys|key|keys} above it ({share})", "{keys} 个键中有 {n} 个超过（{share}）"],
   "peaks.keys": ["Keys above it", "超过的键"],
   "peaks.peak": ["Peak", "峰值"],
+  "peaks.numbered": ["Keys are numbered, because they may be credentials: no rule in force has the same key.", "键以编号代替：生效的规则中没有相同的键，它可能是凭据。"],
   "peaks.nobody": ["No key is above it", "没有键超过"],
   "peaks.more": ["and {n} more", "另有 {n} 个"],
   "peaks.amount": ["In the text: {n}", "文本中：{n}"],

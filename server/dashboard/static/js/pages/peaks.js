@@ -125,6 +125,7 @@ function slider(limit, p, use) {
       suggested ? leads('suggested', t('peaks.suggested', { share: `${Number((suggested.share * 100).toFixed(1))} %`, n: count(suggested.amount) }), suggested.amount) : null),
     why,
     h('div', { class: 'peaks-keys' }, who.node, more),
+    limit.numbered ? h('p', { class: 'hint' }, t('peaks.numbered')) : null,
     h('p', { class: 'hint' }, t('peaks.hint')));
   move(i);
   return {
