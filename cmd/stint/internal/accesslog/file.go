@@ -71,7 +71,7 @@ func (f *finder) find(path string, stdin io.Reader) error {
 		f.add(path, info, false)
 		return nil
 	case info.IsDir():
-		return f.inDir(path)
+		return f.inDir(path + string(filepath.Separator)) // also if it is a link
 	}
 	pipe, err := os.Open(path)
 	if err == nil {

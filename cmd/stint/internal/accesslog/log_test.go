@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -243,6 +244,40 @@ func TestEmpty(t *testing.T) {
 		}
 		if !reflect.DeepEqual(l.Has(), Fields{}) {
 			t.Errorf("%s has %+v", name, l.Has())
+		}
+	}
+}
+
+// A directory may be given by a link. What in it is no file is passed by, and so are links to directories, which may
+// lead back; nothing is read twice.
+func TestFilesOfADirectory(t *testing.T) {
+	const line = "192.0.2.1 - - [16/Nov/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n"
+	dir := t.TempDir()
+	logs := filepath.Join(dir, "logs")
+	must := func(err error) {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(filepath.Join(logs, "sub"), 0o700))
+	for _, name := range []string{"a.log", "sub/b.log", ".hidden"} {
+		must(os.WriteFile(filepath.Join(logs, name), []byte(line), 0o600))
+	}
+	for from, to := range map[string]string{"logs/sub/up": "..", "logs/link": "a.log", "logs/nowhere": "gone", "logs/zero": "/dev/zero", "linked": "logs"} {
+		must(os.Symlink(to, filepath.Join(dir, from)))
+	}
+	must(os.Link(filepath.Join(logs, "a.log"), filepath.Join(logs, "hard.log")))
+	if path, err := exec.LookPath("mkfifo"); err == nil {
+		must(exec.Command(path, filepath.Join(logs, "pipe")).Run())
+	}
+	for _, paths := range [][]string{{"logs"}, {"linked"}, {"linked", "logs/sub", "logs"}, {"logs/a.log", "linked"}} {
+		for i := range paths {
+			paths[i] = filepath.Join(dir, paths[i])
+		}
+		sources := openLog(t, Options{}, paths...).Sources()
+		if n := len(sources); n != 3 {
+			t.Errorf("%v has %d files, want 3: %+v", paths, n, sources)
 		}
 	}
 }
