@@ -133,7 +133,7 @@ func TestPhrase(t *testing.T) {
 	if got, want := p.Chinese(), "新拒绝 1,234 个，新放行 2 个；略去 1 行。"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := Of("%s in any %s", 5, "10m").Chinese(), "任意 10m 内 5"; got != want {
+	if got, want := Of("%s in any %s", 5, "10m").Chinese(), "任意 10m 内 5 个单位"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if zero := (Phrase{}); zero.String()+zero.Chinese() != "" {

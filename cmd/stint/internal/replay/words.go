@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 )
@@ -139,9 +140,26 @@ func (n NotReplayed) Sentence() phrase.Phrase {
 	}
 	var reads []phrase.Phrase
 	for _, r := range n.Reads {
-		reads = append(reads, phrase.Plain(r))
+		reads = append(reads, sayRead(r))
 	}
 	return phrase.Of("Not replayed: %s reads %s, which this log lacks.", what, phrase.Join(", ", reads...))
+}
+
+// sayRead is one of NotReplayed.Reads: those of rules.Lack that are not parts of expressions have words.
+func sayRead(read string) phrase.Phrase {
+	if limit, ok := strings.CutPrefix(read, "every request, for "); ok {
+		return phrase.Of("every request, for %s", limit)
+	}
+	if name, ok := strings.CutPrefix(read, "whether the rule "); ok {
+		return phrase.Of("whether the rule %s applies", strings.TrimSuffix(name, " applies"))
+	}
+	switch read {
+	case "every response":
+		return phrase.Of("every response")
+	case "what a request holds until its end":
+		return phrase.Of("what a request holds until its end")
+	}
+	return phrase.Plain(read)
 }
 
 // SayRequests says how many requests there are.
