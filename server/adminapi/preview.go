@@ -84,7 +84,7 @@ type PreviewPeaks struct {
 	//  - unlimited: it has no amount
 	//  - held: it is about units that are held until a request ends, which is not recorded
 	//  - calendar: its windows are days or longer
-	//  - capacity: the bucket's capacity is not the amount, but its burst, or less by a lease
+	//  - capacity: the bucket has a burst or a lease of its own, so the amount alone is not its capacity
 	//  - shape: requests are delayed
 	//  - memory: too many requests are in its period
 	Unmeasured string `json:"unmeasured,omitempty"`

@@ -134,7 +134,7 @@ func unmeasured(rule *rules.Rule, l *stint.Limit) string {
 		return "held"
 	case s.Calendar.Unit != 0:
 		return "calendar"
-	case l.Capacity() != s.Amount:
+	case s.Burst != 0 || s.Lease != 0 && s.Algorithm == stint.TokenBucket: // also one that would matter for other amounts
 		return "capacity"
 	case rule.Shape && s.Algorithm == stint.LeakyBucket:
 		return "shape"

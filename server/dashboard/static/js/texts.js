@@ -257,7 +257,7 @@ export default {
   "peaks.why.unlimited": ["This limit has no amount.", "这条限额没有数量。"],
   "peaks.why.held": ["Peaks do not tell the amount: units are held until a request ends, and ends are not recorded.", "峰值说明不了数量：单位预占到请求结束，而结束没有记录。"],
   "peaks.why.calendar": ["Peaks do not tell the amount: windows of the calendar are longer than what is recorded.", "峰值说明不了数量：日历窗口比记录的时间长。"],
-  "peaks.why.capacity": ["Peaks do not tell the amount: the bucket holds another number of units (burst, lease), which decides, too.", "峰值说明不了数量：桶的容量与数量不同（burst、lease），它也起作用。"],
+  "peaks.why.capacity": ["Peaks do not tell the amount: the bucket has a burst or a lease, which decides, too.", "峰值说明不了数量：桶另有 burst 或 lease，它也起作用。"],
   "peaks.why.shape": ["Peaks do not tell the amount: this limit delays requests.", "峰值说明不了数量：这条限额推迟请求。"],
   "peaks.why.memory": ["Too many requests came in the period of this limit to measure it.", "这条限额的周期内请求太多，无法测量。"],
   "versions.none": ["No version was pushed", "尚未推送任何版本"],
