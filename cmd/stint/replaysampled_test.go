@@ -19,6 +19,9 @@ rules:
   - {name: closed, match: request.path == "/closed", key: client.ip, limits: [0 per 1m]}
   - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 5, ban_for: 5m}}
   - {name: tiered, key: client.ip, limits: [5000 per 1h], tiers: {few: {limits: [99 per 1h]}}}
+  - {name: dear, match: request.path == "/dear", key: client.ip, cost: 50, limits: [4999 per 1h]}
+  - {name: differs, match: request.path == "/differs", key: client.ip, cost: 'request.path == "/a" ? 50 : 1', limits: [90000 per 1h]}
+  - {name: bans, match: request.path == "/bans", key: client.ip, limits: [5000 per 1h], penalty: {ban_after: 30, ban_for: 5m}}
 tiers: {few: client.ip == "192.0.2.1"}`
 	random := rand.New(rand.NewPCG(5, 5))
 	var all []string
@@ -56,8 +59,12 @@ tiers: {few: client.ip == "192.0.2.1"}`
 			lacks = append(lacks, n.Rule+" "+strings.Join(n.Reads, " "))
 		}
 		want := map[int][]string{
-			10: {"burst every request, for 1000 per 1m token_bucket burst 50", "guess every response", "tiered every request, for 99 per 1h"},
-			30: {"guess every response"}, 70: {"guess every response"},
+			10: {
+				"burst every request, for 1000 per 1m token_bucket burst 50", "guess every response", "tiered every request, for 99 per 1h",
+				"dear every request, for 4999 per 1h", "differs every request, for 90000 per 1h", "bans every refused request, for its bans",
+			},
+			30: {"guess every response", "differs every request, for 90000 per 1h", "bans every refused request, for its bans"},
+			70: {"guess every response", "differs every request, for 90000 per 1h"},
 		}[percent]
 		if !slices.Equal(lacks, want) {
 			t.Errorf("%d%%: not replayed: %q", percent, lacks)

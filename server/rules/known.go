@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/rules/internal/expr"
 )
 
@@ -21,7 +22,7 @@ type Known struct {
 	// Attrs are names of attributes.
 	Attrs []string
 	// Share is the share of all requests that is known, if each was chosen at random. 0: all are. Rules that
-	// refuse after few requests cannot be tried then.
+	// refuse or ban after few requests cannot be tried then, nor those whose requests differ in cost.
 	Share float64
 }
 
@@ -138,11 +139,15 @@ func (k *Known) lackedBy(s *Set, r *Rule) (reads []string) {
 	if len(r.OnStatus) > 0 && !k.Status {
 		reads = append(reads, "response.status")
 	}
-	if len(r.OnStatus) > 0 && !k.sees(r.Penalty.Spec().BanAfter) {
-		reads = append(reads, "every response")
+	if r.Penalty != nil && !k.sees(r.Penalty.Spec().BanAfter) {
+		if len(r.OnStatus) > 0 {
+			reads = append(reads, "every response")
+		} else {
+			reads = append(reads, "every refused request, for its bans")
+		}
 	}
 	for _, l := range r.AllLimits("") {
-		if !l.IsUnlimited() && !k.sees(l.Capacity()) {
+		if !l.IsUnlimited() && !k.seesUntil(r, l) {
 			reads = append(reads, "every request, for "+l.Terms())
 		}
 	}
@@ -155,6 +160,23 @@ func (k *Known) LackedByKey(s *Set, r *Rule) []string {
 		return []string{"descriptors"}
 	}
 	return k.lacked(s, r.key)
+}
+
+// seesUntil reports whether enough requests of a key are known when l refuses one. If their costs differ, it depends
+// on the costs of those that are not known.
+func (k *Known) seesUntil(r *Rule, l *stint.Limit) bool {
+	cost, fixed := int64(1), true
+	if e := r.ownCost(l); e != nil {
+		cost, fixed = e.FixedInt()
+	} else if r.TakesCost(l) && r.cost != nil {
+		cost, fixed = r.cost.FixedInt()
+	} else if r.TakesCost(l) {
+		fixed = !k.Cost
+	}
+	if !fixed {
+		return k.Share == 0 || l.Capacity() == 0
+	}
+	return k.sees(l.Capacity() / max(cost, 1))
 }
 
 // lacked is what e reads and k does not have.
