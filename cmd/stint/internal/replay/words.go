@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/cmd/stint/internal/phrase"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // Share is n of all in percent, with two digits that count. It is "0%" and "100%" only if that is exact.
@@ -39,6 +40,14 @@ func percent(n, all int64) string {
 
 // spread is the standard deviation of 1,000 requests that are told from a share of them.
 func spread(share float64) int64 { return int64(math.Round(math.Sqrt(1000 * (1 - share) / share))) }
+
+// times is how often each request is replayed, with three digits that count.
+func times(n float64) string {
+	if n >= 100 {
+		return spelling.Grouped(int64(math.Round(n)))
+	}
+	return fmt.Sprintf("%.3g", n)
+}
 
 // Judgements draw lines at these shares.
 const (
@@ -112,8 +121,8 @@ func (r *Replay) notes(p *Report) {
 		add(phrase.Of("The rules are switched off (enabled: false), and refuse nothing."))
 	}
 	if r.share > 0 {
-		add(phrase.Of("The log has %s of the requests: each is replayed about %s times at once, so numbers of requests are estimates, and 1,000 requests of a key are seen as some %s to %s. Keys and clients are those of the sample.",
-			fmt.Sprintf("%.6g%%", 100*r.share), fmt.Sprintf("%.3g", r.times), 1000-spread(r.share), 1000+spread(r.share)))
+		add(phrase.Of("The log has %s of the requests: each is replayed about %s times at once, so numbers of requests are estimates, and 1,000 requests of a key are seen as some %s to %s, fewer less exactly. So limits near to what keys use at most refuse more here than in truth, and more of the keys. Keys and clients are those of the sample: the busier ones.",
+			fmt.Sprintf("%.6g%%", 100*r.share), times(r.times), 1000-spread(r.share), 1000+spread(r.share)))
 	}
 	if q := p.Repeats; q != nil {
 		add(phrase.Of("If each refused request is repeated after its Retry-After, at most %s times, %s of the log (%s) are refused at first; %s sent, and %s never pass.", mostRepeats,
