@@ -134,3 +134,19 @@ func TestReplayBansByStatus(t *testing.T) {
 		t.Errorf("%d bans and %d refused, want 3 and 25", r.Bans, r.Refused)
 	}
 }
+
+// Of very many clients, a sample is kept. The few that are refused are counted all the same.
+func TestReplayFewRefusedOfMany(t *testing.T) {
+	var log strings.Builder
+	for i := range 300_000 {
+		log.WriteString(combined(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), 0, 200))
+	}
+	for i := range 12 {
+		log.WriteString(strings.Repeat(combined(fmt.Sprintf("192.0.2.%d", i), 0, 200), 7))
+	}
+	p := replayReport(t, "rules: [{name: one, key: client.ip, limits: [5 per 1m]}]", log.String())
+	r := p.ByRule[0]
+	if !r.Sampled || r.Refused != 24 || r.RefusedKeys != 12 || !p.Rules.Sampled || p.Rules.RefusedClients != 12 {
+		t.Errorf("%d refused of %d keys and %d clients, want 24 of 12", r.Refused, r.RefusedKeys, p.Rules.RefusedClients)
+	}
+}

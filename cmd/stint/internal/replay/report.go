@@ -55,7 +55,7 @@ type Outcome struct {
 	Refused  int64            `json:"refused"`
 	Outcomes map[string]int64 `json:"outcomes"`
 	// Clients are the addresses and users that sent requests, and RefusedClients those with at least one that
-	// was refused. Both are estimates if Sampled.
+	// was refused. Both are estimates if Sampled, but not up to 1,000 refused ones.
 	Clients        int64 `json:"clients"`
 	RefusedClients int64 `json:"refused_clients"`
 	Sampled        bool  `json:"sampled,omitempty"`
@@ -74,7 +74,7 @@ type Rule struct {
 	Refused  int64 `json:"refused"`
 	Bans     int64 `json:"bans"` // that began
 	// Keys are the keys that it counted, and RefusedKeys those with at least one refused request. Both are
-	// estimates if Sampled.
+	// estimates if Sampled, but not up to 1,000 refused ones.
 	Keys        int64 `json:"keys"`
 	RefusedKeys int64 `json:"refused_keys"`
 	Sampled     bool  `json:"sampled,omitempty"`
@@ -201,6 +201,9 @@ func (s *Side) outcome() Outcome {
 	}
 	o.Refused = s.refused
 	o.Clients, o.RefusedClients = count(&s.clients, func(c *clientTally) bool { return c.refused > 0 })
+	if n := len(s.hit); n <= mostRefusedKeys {
+		o.RefusedClients = int64(n)
+	}
 	return o
 }
 
@@ -214,6 +217,9 @@ func (s *Side) ruleReport(t *ruleTally) Rule {
 		r.Limits = append(r.Limits, l.Terms())
 	}
 	r.Keys, r.RefusedKeys = count(&t.keys, func(k *keyTally) bool { return k.refused > 0 })
+	if few := t.most.Top(mostRefusedKeys); few.Floor == 0 {
+		r.RefusedKeys = int64(len(few.Counts))
+	}
 	r.MostRefused = t.mostRefused()
 	for _, at := range slices.Sorted(maps.Keys(t.hours)) {
 		if h := t.hours[at]; h.refused > 0 {

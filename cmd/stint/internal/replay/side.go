@@ -34,6 +34,7 @@ type Side struct {
 	rules    []*ruleTally
 	places   map[*rules.Rule]int // in rules
 	clients  sample.Sample[*clientTally]
+	hit      map[uint64]struct{} // hashes of refused clients: all, or too many to count here
 }
 
 // client is who sends requests: an address, or who signed in.
@@ -108,12 +109,12 @@ type keyTally struct{ requests, refused int64 }
 type hourTally struct{ requests, refused int64 }
 
 // mostRefusedKeys is how many refused keys are followed at once: a key with more than a thousandth of all refusals
-// is never missed.
+// is never missed. Up to so many keys or clients are counted exactly: a sample may miss the few that are refused.
 const mostRefusedKeys = 1000
 
 func (s *Side) begin() {
 	s.places = map[*rules.Rule]int{}
-	s.clients = sample.New[*clientTally](mostKept)
+	s.clients, s.hit = sample.New[*clientTally](mostKept), map[uint64]struct{}{}
 	set := s.Trial.Rules()
 	s.seen = httplimit.Clients{Trusted: set.TrustedProxies, Header: s.ClientHeader, NAT64: set.NAT64}
 	for _, r := range set.Rules {
@@ -262,6 +263,9 @@ func (c *clientTally) refusedBy(rule int) {
 }
 
 func (s *Side) countClient(q *request, allowed bool) {
+	if !allowed && q.client.known() && len(s.hit) <= mostRefusedKeys {
+		s.hit[q.hash] = struct{}{}
+	}
 	c := s.client(q)
 	if c == nil {
 		return
