@@ -19,6 +19,7 @@ type mark struct {
 	terms  string
 	period time.Duration
 	amount float64 // in the window of the curve
+	burst  int64   // if it differs from the limit's amount
 }
 
 // curve is how many keys stay below a peak in a window, and the limits whose periods are nearest to it.
@@ -47,7 +48,7 @@ func (p *page) curves(id string, r, old *replay.Rule, s *replay.Suggestion) {
 		}
 	}
 	add("now", r.Limits)
-	if old != nil && !slices.Equal(old.Limits, r.Limits) {
+	if old != nil && old.Key == r.Key && !slices.Equal(old.Limits, r.Limits) { // the peaks are those of r's keys
 		add("old", old.Limits)
 	}
 	add("new", s.Limits)
@@ -56,7 +57,7 @@ func (p *page) curves(id string, r, old *replay.Rule, s *replay.Suggestion) {
 		return
 	}
 	p.put("<h3>{}</h3>\n<p>{}</p>\n<div class=\"two\">\n", phrase.Of("Peaks of keys"),
-		phrase.Of("The peak of a key is the most units that it used in any window of that length. Keys that are set apart are left out."))
+		phrase.Of("The peak of a key is the most units that it used in any window of that length. Keys and hours that are set apart are left out."))
 	for i := range all[:min(len(all), mostCurves)] {
 		p.curve(id+"-peaks-"+strconv.Itoa(i+1), &all[i])
 	}
@@ -76,6 +77,9 @@ func markOf(kind, terms string) (m mark, ok bool) {
 	}
 	spec := l.Spec()
 	m = mark{kind: kind, terms: terms, period: spec.Period, amount: float64(spec.Amount)}
+	if l.Capacity() != spec.Amount {
+		m.burst = l.Capacity()
+	}
 	switch spec.Calendar.Unit {
 	case stint.Day:
 		m.period = 24 * time.Hour
@@ -182,7 +186,7 @@ func (p *page) label(i int, at float64, m mark) {
 	}
 }
 
-// mark says what a line is, and how many keys stay within it.
+// mark says what a line is, and how many keys have no higher peak. A smaller burst refuses some of them all the same.
 func (p *page) mark(c *curve, m mark, window string) {
 	what := phrase.Of("limit")
 	switch m.kind {
@@ -191,13 +195,16 @@ func (p *page) mark(c *curve, m mark, window string) {
 	case "new":
 		what = phrase.Of("suggested limit")
 	}
-	stay := phrase.Of("all %s keys stay within it", c.all())
+	stay := phrase.Of("no peak of %s keys is above it", c.all())
 	if within := c.within(m.amount); within < c.all() {
-		stay = phrase.Of("at least %s of %s keys stay within it", replay.Share(within, c.all()), c.all())
+		stay = phrase.Of("at least %s of %s keys have no peak above it", replay.Share(within, c.all()), c.all())
 	}
 	p.put("<li class=\"{}\">{} {}: {}", m.kind, what, name(replay.Clip(m.terms, 100)), stay)
 	if m.period != c.window {
 		p.put(" ({})", phrase.Of("scaled to the window: %s in %s", strconv.FormatFloat(m.amount, 'g', 3, 64), window))
+	}
+	if m.burst != 0 {
+		p.put(" ({})", phrase.Of("its burst of %s is not drawn", m.burst))
 	}
 	p.put("</li>\n")
 }

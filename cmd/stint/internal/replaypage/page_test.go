@@ -237,18 +237,19 @@ func TestWeek(t *testing.T) {
 	}
 }
 
-// A limit is drawn into the curve of the nearest window, scaled to its length, and the page says how many keys stay
-// within it.
+// A limit is drawn into the curve of the nearest window, scaled to its length, and the page says how many keys have no
+// higher peak: that its burst refuses none of them would not be true.
 func TestCurve(t *testing.T) {
 	p := report(1, "x")
 	p.Against, p.AgainstByRule = nil, nil
-	p.ByRule[0].Limits = []string{"20 per 2m", "100 per 1h", "unlimited", "0 per 1h"}
+	p.ByRule[0].Limits = []string{"20 per 2m", "100 per 1h", "unlimited", "0 per 1h", "900 per 1h burst 3"}
 	s := &p.Studied[0]
 	s.Limits, s.Windows = nil, []replay.Window{{Seconds: 60, Curve: [][2]int64{{1, 50}, {10, 90}, {100, 100}}}, {Seconds: 3600, Curve: [][2]int64{{10, 7}}}}
 	page := pageOf(t, p)
 	for _, want := range []string{
-		`<code>20 per 2m</code>: <span lang="en">at least 90% of 100 keys stay within it</span>`, "(<span lang=\"en\">scaled to the window: 10 in 1m</span>",
-		`<code>100 per 1h</code>: <span lang="en">all 7 keys stay within it</span>`, `<code>0 per 1h</code>: <span lang="en">at least 0% of 7 keys stay within it</span>`,
+		`<code>20 per 2m</code>: <span lang="en">at least 90% of 100 keys have no peak above it</span>`, "(<span lang=\"en\">scaled to the window: 10 in 1m</span>",
+		`<code>100 per 1h</code>: <span lang="en">no peak of 7 keys is above it</span>`, `<code>0 per 1h</code>: <span lang="en">at least 0% of 7 keys have no peak above it</span>`,
+		`no peak of 7 keys is above it</span><span lang="zh-CN">全部 7 个键的峰值都不高于它</span> (<span lang="en">its burst of 3 is not drawn</span>`,
 		// From 0.8 to 125, 10 is in the middle.
 		`d="M50.00 0V100"`, `d="M0 100H4.4V50.0H50.0V10.0H95.6V0.0H100"`,
 	} {
@@ -286,5 +287,17 @@ func TestEmpty(t *testing.T) {
 	page := pageOf(t, &replay.Report{Judgement: phrase.Of("The log has no requests.")})
 	if !strings.Contains(page, "日志中没有请求。") || strings.Contains(page, "UTC") {
 		t.Error(page)
+	}
+}
+
+// Under the same name, another key may be counted. Limits of before are about other peaks then.
+func TestOtherKeyBefore(t *testing.T) {
+	p := report(1, "client.ip")
+	if page := pageOf(t, p); strings.Contains(page, "Key before") || !strings.Contains(page, "limit before") {
+		t.Error("the same key is told, or the limit before is not drawn")
+	}
+	p.AgainstByRule[0].Key = "request.path"
+	if page := pageOf(t, p); !strings.Contains(page, "Key before</span><span lang=\"zh-CN\">之前的键</span></dt><dd><code>request.path</code>") || strings.Contains(page, "limit before") {
+		t.Error("the key before is not told, or its limit is drawn")
 	}
 }

@@ -89,6 +89,9 @@ func (p *page) rule(i int, r *replay.Rule) {
 		p.fact(phrase.Of("Limits before"), limits(old))
 	}
 	p.fact(phrase.Of("Limits"), limits(r))
+	if old != nil && old.Key != r.Key {
+		p.fact(phrase.Of("Key before"), name(replay.Clip(old.Key, 200)))
+	}
 	p.fact(phrase.Of("Key"), name(replay.Clip(r.Key, 200)))
 	if r.Mode == "shadow" {
 		p.fact(phrase.Of("Mode"), phrase.Of("shadow"))
