@@ -130,7 +130,7 @@ type replayed struct {
 }
 
 func (r *replayed) run(ctx context.Context, paths []string) error {
-	if err := cmp.Or(absent("--suggested", r.suggested), absent("--html", r.html)); err != nil {
+	if err := r.canWrite(); err != nil {
 		return err
 	}
 	log, err := accesslog.Open(paths, r.log)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,11 +14,26 @@ import (
 	"github.com/stintdev/stint/cmd/stint/internal/replaypage"
 )
 
-// absent finds out before a log is read, which may take long, that a flag's file cannot be made. An empty path is
-// no file.
+// canWrite finds out before a log is read, which may take long, that a file cannot be made.
+func (r *replayed) canWrite() error {
+	if r.suggested != "" {
+		if r.html != "" && filepath.Clean(r.suggested) == filepath.Clean(r.html) {
+			return errUsage{errors.New("--suggested and --html want different files")}
+		}
+		if _, err := onlyFile(r.rules); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(absent("--suggested", r.suggested), absent("--html", r.html))
+}
+
+// absent says why a flag's file cannot be made. An empty path is no file.
 func absent(flag, path string) error {
-	if path == "" {
+	switch path {
+	case "":
 		return nil
+	case "-":
+		return errUsage{fmt.Errorf("%s: want a file: standard output has the report", flag)}
 	}
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("%s: %w", flag, &fs.PathError{Op: "create", Path: path, Err: syscall.EEXIST})
@@ -31,14 +47,17 @@ func absent(flag, path string) error {
 	return nil
 }
 
-// writeNew writes a file, which must not be there.
+// writeNew writes a file, which must not be there. If it cannot be written whole, it is not there afterwards.
 func writeNew(path string, data []byte) error {
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = out.Write(data)
-	return errors.Join(err, out.Close())
+	if err = cmp.Or(err, out.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
 // writePage writes the page of a report to a file, which must not be there.

@@ -65,6 +65,9 @@ func TestReplayPage(t *testing.T) {
 		{[]string{"--html", to}, 1, "--html: create " + to + ": file exists"},
 		{[]string{"--html", filepath.Join(dir, "no", "report.html")}, 1, "--html: stat " + filepath.Join(dir, "no") + ": no such file or directory"},
 		{[]string{"--html", filepath.Join(file, "report.html")}, 1, "--html: " + file + " is not a directory"},
+		{[]string{"--html", "-"}, 2, "--html: want a file: standard output has the report"},
+		{[]string{"--suggest", "all", "--suggested", "-"}, 2, "--suggested: want a file"},
+		{[]string{"--suggest", "all", "--suggested", filepath.Join(dir, "same"), "--html", dir + "/./same"}, 2, "--suggested and --html want different files"},
 		{[]string{"--html", filepath.Join(dir, "new.html"), "--each"}, 2, "--each prints no report: want it without --json, --repeats, --suggest and --html"},
 	} {
 		if code, out, errs := call("", append([]string{"replay", "--rules", file, path}, c.args...)...); code != c.code || out != "" || !strings.Contains(errs, c.want) {

@@ -31,14 +31,11 @@ func (s *share) Set(text string) error {
 // writeSuggested writes the rules of a file with the limits that are suggested, and nothing else changed, to the
 // file to, which must not be there.
 func writeSuggested(to, from string, all []replay.Suggestion) error {
-	files, err := rules.Read(from)
+	file, err := onlyFile(from)
 	if err != nil {
 		return err
 	}
-	if len(files) != 1 {
-		return fmt.Errorf("--suggested: %s has %d files: give --rules one of them", from, len(files))
-	}
-	text, err := withLimits(files[0].Data, all)
+	text, err := withLimits(file, all)
 	if err != nil {
 		return err
 	}
@@ -46,6 +43,18 @@ func writeSuggested(to, from string, all []replay.Suggestion) error {
 		return fmt.Errorf("--suggested: %w", err)
 	}
 	return writeNew(to, text)
+}
+
+// onlyFile is the rules file at a path.
+func onlyFile(path string) ([]byte, error) {
+	files, err := rules.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) != 1 {
+		return nil, fmt.Errorf("--suggested: %s has %d files: give --rules one of them", path, len(files))
+	}
+	return files[0].Data, nil
 }
 
 // withLimits is a rules file with other limits. Its comments stay.

@@ -86,6 +86,12 @@ func TestReplaySuggests(t *testing.T) {
 		}
 	}
 
+	several := t.TempDir() // of which no copy is one file, which is said before the log is read
+	put(t, filepath.Join(several, "a.yaml"), "rules: [{name: a, key: client.ip, limits: [1 per 1m]}]")
+	put(t, filepath.Join(several, "b.yaml"), "rules: [{name: b, key: client.ip, limits: [1 per 1m]}]")
+	if code, out, errs := call("", "replay", "--rules", several, "--suggest", "all", "--suggested", filepath.Join(dir, "b"), path); code != 1 || out != "" || !strings.Contains(errs, "has 2 files: give --rules one of them") {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
