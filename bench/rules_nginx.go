@@ -42,37 +42,42 @@ func openGeo(program string, sizes []int) (all []*geoRow, err error) {
 	return all, nil
 }
 
-// turn makes so many requests in turn, many at once, so that nginx seldom waits for them.
-func (g *geoRow) turn(times int) (s sample, err error) {
+// ask makes the requests in turn so many times, and adds the CPU time of nginx to s.
+func (g *geoRow) ask(times int, s *sample) error {
 	before, err := g.process.cpu()
 	if err != nil {
-		return s, err
+		return err
 	}
 	for range times {
 		if err := g.process.ask(); err != nil {
-			return s, err
+			return err
 		}
 		s.Calls += requestsInTurn
 	}
 	after, err := g.process.cpu()
-	s.CPU = float64(after-before) / 1e9
-	return s, err
+	s.CPU += float64(after-before) / 1e9
+	return err
 }
 
-// measureGeo is a round of measure for nginx.
+// measureGeo is a round of measure for nginx. All take many short turns, because what is looked for are small
+// differences between them, and the machine is not equally fast at all times.
 func (r *ruleRun) measureGeo(round int) error {
-	times := 32
+	turns := 16
 	if r.slice < 10*time.Millisecond {
-		times = 1
+		turns = 1
 	}
-	for j := range r.geo {
-		row := r.geo[(j+round+1)%len(r.geo)]
-		s, err := row.turn(times)
-		if err != nil {
-			return err
+	samples := make([]sample, len(r.geo))
+	for turn := range turns {
+		for j := range r.geo {
+			i := (j + turn + round + 1) % len(r.geo)
+			if err := r.geo[i].ask(4, &samples[i]); err != nil {
+				return err
+			}
 		}
+	}
+	for i, row := range r.geo {
 		if round >= 0 {
-			row.Samples = append(row.Samples, s)
+			row.Samples = append(row.Samples, samples[i])
 		}
 	}
 	return nil
@@ -230,7 +235,7 @@ func perLook(one, many *geoRow) []float64 {
 }
 
 // beside is the median of times in ns, and how many times as long as the others they are, round by round. A
-// difference is not measurable if the middle half of the rounds has both signs.
+// difference is not measurable if the middle half of the rounds has both signs, nor is a multiple if a time has.
 func beside(times, others []float64) string {
 	text := duration(spreadOf(times).middle)
 	if slices.Equal(times, others) {
@@ -242,6 +247,9 @@ func beside(times, others []float64) string {
 	}
 	if d := spreadOf(more); d.low <= 0 && d.high >= 0 {
 		return fmt.Sprintf("%s, not measurable: within %s", text, duration(max(-d.low, d.high)))
+	}
+	if slices.Min(times) <= 0 || slices.Min(others) <= 0 {
+		return text
 	}
 	return text + ", " + medianOf(ratios)
 }
