@@ -94,7 +94,8 @@ refuses, and how high the peaks of its keys are beside its limits.`,
 			return errUsage{fmt.Errorf("--zone %q: want the name of a time zone, such as Europe/Berlin", *zone)}
 		}
 		r.out = c.OutOrStdout()
-		r.log.Stdin = untilDone(c.Context(), c.InOrStdin())
+		r.log.Pipe = func(in io.Reader) io.Reader { return untilDone(c.Context(), in) }
+		r.log.Stdin = r.log.Pipe(c.InOrStdin())
 		return r.run(c.Context(), words)
 	}
 	return c
@@ -223,11 +224,14 @@ func (r *replayed) replay(ctx context.Context, p *replay.Replay, log *accesslog.
 	buffer := bufio.NewWriter(r.out)
 	defer buffer.Flush()
 	sources := log.Sources()
+	_, size := log.Progress()
+	deciding := context.WithoutCancel(ctx) // so that a request is counted by all rules, or by none
+	ends := len(sources) == 1 && size == 0 // when ctx does, with the lines that came: it is a pipe
 	for {
 		entries, err := log.Next()
 		for i := range entries {
 			e := &entries[i]
-			if err := p.Add(ctx, e); err != nil {
+			if err := p.Add(deciding, e); err != nil {
 				return fmt.Errorf("%s:%d: %w", sources[e.File].Path, e.Line, err)
 			}
 			if r.each {
@@ -244,7 +248,10 @@ func (r *replayed) replay(ctx context.Context, p *replay.Replay, log *accesslog.
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err := cmp.Or(err, ctx.Err()); err != nil {
+		if err == nil && !ends {
+			err = ctx.Err()
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/stintdev/stint/cmd/stint/internal/replay"
 )
 
 // pageLog is an hour of an address that asks too much, among others.
@@ -100,5 +104,55 @@ func TestReplayPageInterrupted(t *testing.T) {
 	page, err := os.ReadFile(to)
 	if code != 0 || err != nil || !strings.Contains(string(page), "Interrupted: this is what was read until then.") || !strings.Contains(string(page), "1 per 1h") {
 		t.Errorf("%d %s%s%v", code, &out, &errs, err)
+	}
+}
+
+// Ctrl-C counts all lines that a slow pipe gave.
+func TestReplayPipeInterrupted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	put(t, file, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
+	ctx, stop := context.WithCancel(t.Context())
+	in, to := io.Pipe()
+	defer in.Close()
+	go func() {
+		io.WriteString(to, strings.Repeat(combined("192.0.2.1", 0, 200), 99))
+		io.WriteString(to, combined("192.0.2.1", 0, 200)) // once it is taken, those before were read
+		stop()
+	}()
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"replay", "--rules", file, "--json", "-"}, in, &out, &errs)
+	var p replay.Report
+	if err := json.Unmarshal(out.Bytes(), &p); err != nil || code != 0 || !p.Log.Interrupted || p.Requests < 99 || p.ByRule[0].Requests != p.Requests {
+		t.Errorf("%d %v %s%s", code, err, &out, &errs)
+	}
+}
+
+// Ctrl-C ends to read a named pipe, too, although somebody still writes to it.
+func TestReplayNamedPipeInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	file, named := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "pipe")
+	put(t, file, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
+	if err := syscall.Mkfifo(named, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	written := make(chan *os.File, 1)
+	go func() {
+		to, err := os.OpenFile(named, os.O_WRONLY, 0)
+		if err == nil { // more than all buffers on the way have room for
+			_, err = io.WriteString(to, strings.Repeat(combined("192.0.2.1", 0, 200), 10_000))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		written <- to
+		stop()
+	}()
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"replay", "--rules", file, named}, nil, &out, &errs)
+	if to := <-written; code != 0 || !strings.Contains(out.String(), "Interrupted: ") {
+		t.Errorf("%d %s%s", code, &out, &errs)
+	} else {
+		to.Close()
 	}
 }

@@ -130,6 +130,8 @@ type Options struct {
 	Now time.Time
 	// Stdin is what "-" reads. nil: os.Stdin.
 	Stdin io.Reader
+	// Pipe wraps what a named pipe is read through, such as to end it. nil: nothing does.
+	Pipe func(io.Reader) io.Reader
 }
 
 // Source is a file of a Log.
@@ -170,6 +172,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Stdin == nil {
 		o.Stdin = os.Stdin
+	}
+	if o.Pipe == nil {
+		o.Pipe = func(in io.Reader) io.Reader { return in }
 	}
 	return o, nil
 }

@@ -30,7 +30,7 @@ func (f *file) isPipe() bool { return f.stream != nil }
 
 // findFiles returns the files at paths, and in directories there, each once.
 func findFiles(paths []string, o Options) ([]*file, error) {
-	f := &finder{latest: o.Now.UnixMicro() + day, known: map[look][]fs.FileInfo{}}
+	f := &finder{pipe: o.Pipe, latest: o.Now.UnixMicro() + day, known: map[look][]fs.FileInfo{}}
 	for i, path := range paths {
 		if path == "-" && slices.Contains(paths[:i], "-") {
 			continue
@@ -53,6 +53,7 @@ type finder struct {
 	files  []*file
 	latest int64 // of what is no regular file
 	known  map[look][]fs.FileInfo
+	pipe   func(io.Reader) io.Reader
 }
 
 // look is what files must share to be one.
@@ -75,7 +76,7 @@ func (f *finder) find(path string, stdin io.Reader) error {
 	}
 	pipe, err := os.Open(path)
 	if err == nil {
-		f.files = append(f.files, &file{path: path, stream: pipe, latest: f.latest})
+		f.files = append(f.files, &file{path: path, stream: stream{f.pipe(pipe), pipe}, latest: f.latest})
 	}
 	return err
 }
@@ -104,6 +105,12 @@ func (f *finder) add(path string, info fs.FileInfo, inDir bool) {
 	}
 	f.known[as] = append(f.known[as], info)
 	f.files = append(f.files, &file{path: path, size: info.Size(), latest: as.changed + day, inDir: inDir})
+}
+
+// stream is a pipe that is read through another reader.
+type stream struct {
+	io.Reader
+	io.Closer
 }
 
 func closeAll(files []*file) {
