@@ -197,7 +197,7 @@ func (p *page) mark(c *curve, m mark, window string) {
 	}
 	stay := phrase.Of("no peak of %s keys is above it", c.all())
 	if within := c.within(m.amount); within < c.all() {
-		stay = phrase.Of("at least %s of %s keys have no peak above it", replay.Share(within, c.all()), c.all())
+		stay = phrase.Of("at least %s of %s keys have no peak above it", within, c.all())
 	}
 	p.put("<li class=\"{}\">{} {}: {}", m.kind, what, name(replay.Clip(m.terms, 100)), stay)
 	if m.period != c.window {

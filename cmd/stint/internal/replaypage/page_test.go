@@ -247,8 +247,8 @@ func TestCurve(t *testing.T) {
 	s.Limits, s.Windows = nil, []replay.Window{{Seconds: 60, Curve: [][2]int64{{1, 50}, {10, 90}, {100, 100}}}, {Seconds: 3600, Curve: [][2]int64{{10, 7}}}}
 	page := pageOf(t, p)
 	for _, want := range []string{
-		`<code>20 per 2m</code>: <span lang="en">at least 90% of 100 keys have no peak above it</span>`, "(<span lang=\"en\">scaled to the window: 10 in 1m</span>",
-		`<code>100 per 1h</code>: <span lang="en">no peak of 7 keys is above it</span>`, `<code>0 per 1h</code>: <span lang="en">at least 0% of 7 keys have no peak above it</span>`,
+		`<code>20 per 2m</code>: <span lang="en">at least 90 of 100 keys have no peak above it</span>`, "(<span lang=\"en\">scaled to the window: 10 in 1m</span>",
+		`<code>100 per 1h</code>: <span lang="en">no peak of 7 keys is above it</span>`, `<code>0 per 1h</code>: <span lang="en">at least 0 of 7 keys have no peak above it</span>`,
 		`no peak of 7 keys is above it</span><span lang="zh-CN">全部 7 个键的峰值都不高于它</span> (<span lang="en">its burst of 3 is not drawn</span>`,
 		// From 0.8 to 125, 10 is in the middle.
 		`d="M50.00 0V100"`, `d="M0 100H4.4V50.0H50.0V10.0H95.6V0.0H100"`,
