@@ -100,3 +100,24 @@ func TestReplaySampledSays(t *testing.T) {
 		}
 	}
 }
+
+// Where one side of a comparison is not replayed, the report does not say that this is a change.
+func TestReplaySampledAgainst(t *testing.T) {
+	dir := t.TempDir()
+	old, same := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "same.yaml")
+	put(t, old, "rules: [{name: one, key: client.ip, limits: [50 per 1h]}]")
+	put(t, same, "rules: [{name: one, key: client.ip, limits: [200 per 1h]}]")
+	log := strings.Repeat(combined("192.0.2.1", 0, 200), 30)
+	has := func(rules, against, what string) bool {
+		p := replayReport(t, rules, log, "--sampled", "10%", "--against", against)
+		return strings.Contains(fmt.Sprint(p.Notes, p.Judgement), what)
+	}
+	const now, unseen = "rules: [{name: one, key: client.ip, limits: [100 per 1h]}]", "rules: [{name: one, key: client.ip, limits: [20 per 1h]}]"
+	const differ = "Some rules are replayed on one side only"
+	if !has(now, old, differ) || has(now, same, differ) || has(unseen, old, differ) {
+		t.Error("only the first two are replayed on one side")
+	}
+	if !has(unseen, old, "No rule could be replayed; 0 newly refused") {
+		t.Error("no rule is replayed, which the judgement does not say")
+	}
+}

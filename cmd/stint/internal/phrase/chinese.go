@@ -35,6 +35,8 @@ var chinese = map[constant]string{
 	"There are more than %s clients: shares of them are of a sample.":                                                                                   "客户端多于 %s 个：其比例来自抽样。",
 	"%s would be answered with 400, before any rule: they are malformed, or servers read them in different ways.":                                       "%s会在应用规则之前得到 400：它们格式错误，或者不同服务器的理解不同。",
 	"The log has %s of the requests: each is replayed about %s times at once, so numbers of requests are estimates, and 1,000 requests of a key are seen as some %s to %s, fewer less exactly. So limits near to what keys use at most refuse more here than in truth, and more of the keys. Keys and clients are those of the sample: the busier ones.": "日志只有 %s 的请求：每个请求同时重放约 %s 次，因此请求数是估计值；一个键的 1000 个请求大约会算成 %s 到 %s 个，请求越少误差越大。因此，接近各键最高用量的限额在这里拒绝的请求和键都比实际更多。键和客户端是样本中的，即较活跃的那些。",
+	"No rule could be replayed": "没有规则可以重放",
+	"Some rules are replayed on one side only, so some requests are newly refused or passed because of that.": "有些规则只在一方被重放，因此部分新拒绝或新放行的请求由此造成。",
 	"about %s": "约 %s",
 	"Not replayed: %s reads %s, which this log lacks.": "未重放：%s 要读取 %s，而此日志没有。",
 	"rule %s":                            "规则 %s",

@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -88,9 +89,17 @@ func (r *Rule) judge() phrase.Phrase {
 func (p *Report) judge() phrase.Phrase {
 	var parts []phrase.Phrase
 	add := func(part phrase.Phrase) { parts = append(parts, part) }
+	notReplayed := 0
+	for _, n := range p.NotReplayed {
+		if n.Rule != "" {
+			notReplayed++
+		}
+	}
 	switch {
 	case p.Requests == 0:
 		return phrase.Of("The log has no requests.")
+	case p.Rules.Refused == 0 && notReplayed > 0 && len(p.ByRule) == 0:
+		add(phrase.Of("No rule could be replayed"))
 	case p.Rules.Refused == 0:
 		add(phrase.Of("These rules refuse nothing of this log"))
 	default:
@@ -101,12 +110,6 @@ func (p *Report) judge() phrase.Phrase {
 	}
 	if out := p.Log.Late + p.Log.Unread; out > 0 {
 		add(phrase.Of("%s left out", phrase.Count(out, "line")))
-	}
-	notReplayed := 0
-	for _, n := range p.NotReplayed {
-		if n.Rule != "" {
-			notReplayed++
-		}
 	}
 	if notReplayed > 0 {
 		add(phrase.Of("%s not replayed", phrase.Count(notReplayed, "rule")))
@@ -130,6 +133,9 @@ func (r *Replay) notes(p *Report) {
 	} else if p.Rules.Refused > 0 {
 		add(phrase.Of("Refused clients are replayed as they came: they neither give up nor repeat; see --repeats."))
 	}
+	if len(r.sides) == 2 && !sameLacks(r.sides[0], r.sides[1]) {
+		add(phrase.Of("Some rules are replayed on one side only, so some requests are newly refused or passed because of that."))
+	}
 	if r.peers > 0 {
 		add(phrase.Of("%s came from a trusted proxy, and the log has no other address: they count for the proxy.", phrase.Count(r.peers, "request")))
 	}
@@ -139,6 +145,22 @@ func (r *Replay) notes(p *Report) {
 	if n := p.Rules.Outcomes[malformed]; n > 0 {
 		add(phrase.Of("%s would be answered with 400, before any rule: they are malformed, or servers read them in different ways.", phrase.Count(n, "request")))
 	}
+}
+
+// sameLacks reports whether the same rules and entries of lists are missing on both sides, by their names.
+func sameLacks(a, b *Side) bool {
+	names := func(s *Side) (all []string) {
+		for _, l := range s.Lacks {
+			name := l.Entry.String()
+			if l.Rule != nil {
+				name = l.Rule.Name
+			}
+			all = append(all, name)
+		}
+		slices.Sort(all)
+		return all
+	}
+	return slices.Equal(names(a), names(b))
 }
 
 // Sentence says what is not replayed, and why.
