@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -148,5 +149,22 @@ func TestReplayFewRefusedOfMany(t *testing.T) {
 	r := p.ByRule[0]
 	if !r.Sampled || r.Refused != 24 || r.RefusedKeys != 12 || !p.Rules.Sampled || p.Rules.RefusedClients != 12 {
 		t.Errorf("%d refused of %d keys and %d clients, want 24 of 12", r.Refused, r.RefusedKeys, p.Rules.RefusedClients)
+	}
+}
+
+// A file of a directory that is no log is named, once, with the reason.
+func TestReplaySkips(t *testing.T) {
+	dir := t.TempDir()
+	rules, logs := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "logs")
+	put(t, rules, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
+	if err := os.Mkdir(logs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(logs, "access.log"), combined("192.0.2.1", 0, 200))
+	put(t, filepath.Join(logs, "notes.txt"), "no log\n")
+	code, out, errs := call("", "replay", "--rules", rules, logs)
+	flat := strings.Join(strings.Fields(out), " ") // it wraps
+	if code != 0 || !strings.Contains(flat, "/notes.txt: not read: its form is not recognised") || !strings.Contains(flat, "/access.log: combined") {
+		t.Errorf("%d %s%s", code, out, errs)
 	}
 }

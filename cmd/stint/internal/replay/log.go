@@ -1,6 +1,10 @@
 package replay
 
-import "github.com/stintdev/stint/cmd/stint/internal/accesslog"
+import (
+	"strings"
+
+	"github.com/stintdev/stint/cmd/stint/internal/accesslog"
+)
 
 // Log is what was read of the files.
 type Log struct {
@@ -37,7 +41,7 @@ func LogOf(log *accesslog.Log, interrupted bool) Log {
 	for _, s := range sources {
 		f := File{Path: s.Path, Form: s.Form}
 		if s.Skipped != nil {
-			f.Skipped = s.Skipped.Error()
+			f.Skipped = strings.TrimPrefix(s.Skipped.Error(), s.Path+": ")
 		}
 		l.Files = append(l.Files, f)
 	}
