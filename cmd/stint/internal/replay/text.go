@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stintdev/stint/cmd/stint/internal/phrase"
 	"github.com/stintdev/stint/internal/spelling"
 )
 
@@ -56,7 +57,7 @@ const layout = "2006-01-02 15:04:05"
 func (t *writer) facts(p *Report) {
 	t.files(&p.Log)
 	if p.Requests > 0 {
-		t.line("%s, %s to %s UTC", p.SayRequests(), p.From.Format(layout), p.To.Format(layout))
+		t.line("%s, %s to %s UTC", p.Log.About(phrase.Count(p.Requests, "request")), p.From.Format(layout), p.To.Format(layout))
 	}
 	for _, n := range p.NotReplayed {
 		t.wrapped("", n.Sentence().String())

@@ -187,19 +187,20 @@ func sayRead(read string) phrase.Phrase {
 	switch read {
 	case "every response":
 		return phrase.Of("every response")
+	case "every refused request, for its bans":
+		return phrase.Of("every refused request, for its bans")
 	case "what a request holds until its end":
 		return phrase.Of("what a request holds until its end")
 	}
 	return phrase.Plain(read)
 }
 
-// SayRequests says how many requests there are.
-func (p *Report) SayRequests() phrase.Phrase {
-	all := phrase.Count(p.Requests, "request")
-	if p.Log.Share > 0 {
-		return phrase.Of("about %s", all)
+// About is a number of requests, which is an estimate if the log is a sample.
+func (l *Log) About(n phrase.Phrase) phrase.Phrase {
+	if l.Share > 0 {
+		return phrase.Of("about %s", n)
 	}
-	return all
+	return n
 }
 
 // SayUnread says how many lines could not be read.

@@ -13,6 +13,7 @@ func TestLacksAreInBothLanguages(t *testing.T) {
 rules:
   - {name: small, key: client.ip, limits: [9 per 1m]}
   - {name: failing, key: client.ip, penalty: {on_status: [401], ban_after: 5, ban_for: 5m}}
+  - {name: banning, key: client.ip, limits: [5000 per 1m], penalty: {ban_after: 5, ban_for: 5m}}
   - {name: busy, key: client.ip, limits: [4 in_flight]}
   - {name: user, key: attrs.user, limits: [5000 per 1m]}
   - {name: other, default: true, key: client.ip, limits: [5000 per 1m]}`))
@@ -33,7 +34,7 @@ rules:
 		}
 	}
 	for rule, want := range map[string]string{
-		"small": "每一个请求（限额 9 per 1m）", "failing": "每一个响应", "user": "attrs.user", "other": "规则 small 是否适用",
+		"small": "每一个请求（限额 9 per 1m）", "failing": "每一个响应", "banning": "每一个被拒绝的请求（用于封禁）", "user": "attrs.user", "other": "规则 small 是否适用",
 	} {
 		if said[rule] != want {
 			t.Errorf("%s: %q, want %q", rule, said[rule], want)

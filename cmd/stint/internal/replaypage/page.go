@@ -114,7 +114,7 @@ func (p *page) facts() {
 	if p.Against != nil {
 		p.fact(phrase.Of("Compared with"), p.file(*p.Against))
 	}
-	p.fact(phrase.Of("Requests"), p.about(p.Requests))
+	p.fact(phrase.Of("Requests"), p.Log.About(phrase.Of("%s", p.Requests)))
 	if p.Requests > 0 {
 		p.fact(phrase.Of("Time"), phrase.Of("%s to %s UTC", p.From.Format(clock), p.To.Format(clock)))
 	}
@@ -204,14 +204,6 @@ func part(n, all int64) phrase.Phrase {
 		return phrase.Of("%s", n)
 	}
 	return phrase.Of("%s (%s)", n, replay.Share(n, all))
-}
-
-// about is a number of requests, which is an estimate if the log is a sample.
-func (p *page) about(n int64) phrase.Phrase {
-	if p.Log.Share > 0 {
-		return phrase.Of("about %s", n)
-	}
-	return phrase.Of("%s", n)
 }
 
 func hour(t time.Time) string { return t.Format(clock[:16]) }
