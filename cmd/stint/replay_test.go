@@ -280,10 +280,8 @@ func TestReplayForms(t *testing.T) {
 	}
 }
 
-// Ctrl-C prints what is known by then.
-func TestReplayInterrupted(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	put(t, file, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
+// interrupted is a log on a pipe, and the context of a person who stops after a part of it.
+func interrupted(t *testing.T) (context.Context, io.Reader) {
 	ctx, stop := context.WithCancel(t.Context())
 	in, lines := io.Pipe()
 	go func() {
@@ -294,7 +292,15 @@ func TestReplayInterrupted(t *testing.T) {
 		}
 		stop() // the log goes on, and the person does not
 	}()
-	defer in.Close()
+	t.Cleanup(func() { in.Close() })
+	return ctx, in
+}
+
+// Ctrl-C prints what is known by then.
+func TestReplayInterrupted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	put(t, file, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
+	ctx, in := interrupted(t)
 	var out, errs bytes.Buffer
 	code := run(ctx, []string{"replay", "--rules", file, "-"}, in, &out, &errs)
 	if code != 0 || !strings.Contains(out.String(), "Interrupted: this is what was read until then.") || !strings.Contains(out.String(), "one: 1 per 1h") {

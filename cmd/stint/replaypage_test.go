@@ -88,17 +88,7 @@ func TestReplayPageInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	file, to := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "report.html")
 	put(t, file, "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]")
-	ctx, stop := context.WithCancel(t.Context())
-	in, lines := io.Pipe()
-	go func() {
-		for range 50_000 {
-			if _, err := io.WriteString(lines, `192.0.2.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "-"`+"\n"); err != nil {
-				return
-			}
-		}
-		stop()
-	}()
-	defer in.Close()
+	ctx, in := interrupted(t)
 	var out, errs bytes.Buffer
 	code := run(ctx, []string{"replay", "--rules", file, "--html", to, "-"}, in, &out, &errs)
 	page, err := os.ReadFile(to)

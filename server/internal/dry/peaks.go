@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/rules"
 )
@@ -116,13 +117,10 @@ func (p *peaks) open(rule *rules.Rule, l *stint.Limit) *limitPeaks {
 	}
 	of.Amount, of.Period, of.keys = s.Amount, s.Period.Microseconds(), map[string]*usage{}
 	if s.Algorithm == stint.SlidingWindow {
-		of.window += s.Period / time.Duration(cmp.Or(s.Buckets, defaultBuckets))
+		of.window += s.Period / time.Duration(cmp.Or(s.Buckets, algo.DefaultBuckets))
 	}
 	return of
 }
-
-// defaultBuckets is how many sub-windows a stint.Spec without Buckets has.
-const defaultBuckets = 10
 
 // unmeasured says why a peak in the period says nothing about the amount of l, as adminapi.PreviewPeaks has it.
 func unmeasured(rule *rules.Rule, l *stint.Limit) string {

@@ -246,21 +246,28 @@ func TestPeaksAreBounded(t *testing.T) {
 	}
 }
 
+// asked are the peaks of one request, of which nothing is known, and what it asks of the rules of a text.
+func asked(t *testing.T, text string) (p *peaks, set *rules.Set, plan rules.Plan) {
+	t.Helper()
+	set, err := rules.Parse("rules", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = newPeaks(peakBytes)
+	if err := set.Asks(&rules.Input{Cost: 1}, &plan); err != nil {
+		t.Fatal(err)
+	}
+	p.observe(&plan, 0)
+	return p, set, plan
+}
+
 // Of many limits, those that requests asked first are shown.
 func TestPeaksOfManyLimits(t *testing.T) {
 	text := "rules:\n"
 	for i := range 60 {
 		text += fmt.Sprintf("  - {name: r%d, key: '\"all\"', limits: [9 per 1m]}\n", i)
 	}
-	set, err := rules.Parse("rules", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, plan := newPeaks(peakBytes), rules.Plan{}
-	if err := set.Asks(&rules.Input{Cost: 1}, &plan); err != nil {
-		t.Fatal(err)
-	}
-	p.observe(&plan, 0)
+	p, set, plan := asked(t, text)
 	p.observe(&plan, second)
 	all := p.result(set, PreviewWindow, func(key string) string { return key })
 	if len(all) != maxPeakLimits || p.more != 10 || all[49].Rule != "r49" || all[49].Top[0].Peak != 2 {

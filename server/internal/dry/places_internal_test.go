@@ -3,8 +3,6 @@ package dry
 import (
 	"strings"
 	"testing"
-
-	"github.com/stintdev/stint/server/rules"
 )
 
 // A line of YAML may be another one of an editor. A number there must not be taken for that of the rule.
@@ -19,15 +17,7 @@ func TestPlacesAreOfTheEditorsLines(t *testing.T) {
 		line    int // of b; 0: nowhere
 	}{{"x", 3}, {"🙂", 3}, {"\r\n#", 4}, {"\u2028#", 0}, {"\u2029#", 0}, {"\u0085#", 0}, {"\r#", 0}} {
 		text := "rules:" + strings.Replace(text, "*", c.instead, 1)
-		set, err := rules.Parse("rules", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, plan := newPeaks(peakBytes), rules.Plan{}
-		if err := set.Asks(&rules.Input{Cost: 1}, &plan); err != nil {
-			t.Fatal(err)
-		}
-		p.observe(&plan, 0)
+		p, set, _ := asked(t, text)
 		all := p.result(set, PreviewWindow, func(key string) string { return key })
 		locate(all, text)
 		line := 0
